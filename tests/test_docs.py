@@ -446,6 +446,7 @@ def test_verbs_by_format_are_the_capabilities_of_the_code(tmp_path: Path, capsys
         "downgrade": capabilities.DowngradableTable,
         "engine-sql": capabilities.EngineSqlTable,
         "manifest": capabilities.SymlinkManifestTable,
+        "recount": capabilities.RecountableTable,
         "rename-manifests": capabilities.RenamableManifestsTable,
         "restore": capabilities.RestorableTable,
         "undelete": capabilities.UndeletableTable,

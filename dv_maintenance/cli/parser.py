@@ -391,6 +391,11 @@ def checkpoint(verb: _Parser) -> None:
     verb.add_argument("--dry-run", action="store_true", help="show what would be written and deleted; change nothing")
 
 
+@_verb("Delta: correct row counts in the statistics of files by their footers", _table, _access)
+def recount(verb: _Parser) -> None:
+    verb.add_argument("--dry-run", action="store_true", help="read every footer; change nothing")
+
+
 @_verb(
     "Lance: rename V1 manifests to V2 names. NOT SAFE while writers are active: stop them all first", _table, _access
 )

@@ -29,6 +29,7 @@ __all__ = [
     "merge",
     "plan",
     "purge",
+    "recount",
     "rename_manifests",
     "restore",
     "scan",
@@ -249,6 +250,13 @@ def restore(args: Namespace, out: Output) -> int:
 
 def checkpoint(args: Namespace, out: Output) -> int:
     return _print(verbs.checkpoint(open_table(args, out), clean_log=args.clean_log, dry_run=args.dry_run), out)
+
+
+def recount(args: Namespace, out: Output) -> int:
+    target = open_table(args, out)
+    with out.progress("reading footers", "files") as step:
+        outcome = verbs.recount(target, dry_run=args.dry_run, on_progress=step)
+    return _print(outcome, out)
 
 
 def convert(args: Namespace, out: Output) -> int:

@@ -169,7 +169,7 @@ def _effect(snapshot: Snapshot, deleted: Sequence[DeletedRows]) -> _Effect:
     for path, physical, gone in zip(*columns, strict=True):
         if (each := by_path.get(path)) is None:
             continue
-        held = each.rows if physical is None else physical
+        held = physical if each.rows is None else each.rows
         live = None if held is None else held - gone
         count = live if each.positions is None else len(each.positions)
         rows, counted = rows + (count or 0), counted and count is not None

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from dv_maintenance.errors import ConflictError, DvMaintenanceError, RefusedError
+from dv_maintenance.errors import ConflictError, DamagedTableError, DvMaintenanceError, RefusedError
 from dv_maintenance.maintenance.execution.apply import purge
+from dv_maintenance.maintenance.fsck.deep import read
+from dv_maintenance.maintenance.fsck.look import look
 from dv_maintenance.tables.capabilities import DowngradableTable
+from dv_maintenance.tables.fsck import FsckTable
 
 if TYPE_CHECKING:
     from dv_maintenance.engine import Engine
     from dv_maintenance.maintenance.execution.apply import OnProgress
     from dv_maintenance.tables.capabilities import DowngradeStep
+    from dv_maintenance.tables.model import Snapshot
     from dv_maintenance.tables.table import Table
 
 __all__ = ["DowngradeReport", "downgrade"]
@@ -77,7 +81,10 @@ def downgrade(
         raise RefusedError(f"{table.format} tables have no feature to drop", table=table.uri)
     snapshot = table.snapshot()
     if snapshot.files["dv_id"].null_count < snapshot.files.num_rows:
-        table.check_writable(snapshot, "rewrite")  # before the first step, not in the middle
+        # Before the first step, not in the middle.
+        table.check_writable(snapshot, "rewrite")
+        if not dry_run:
+            _check_files(table, snapshot)
     before, taken, rows = snapshot.version, list[str](), 0
     with _telling(taken):
         while True:
@@ -109,6 +116,22 @@ def downgrade(
         finished=step is None,
         waits_until=None if step is None else step.waits_until,
     )
+
+
+def _check_files(table: Table, snapshot: Snapshot) -> None:
+    """Raise DamagedTableError if the purge would fail, which comes after the first commits."""
+    dirty = replace(snapshot, files=snapshot.files.filter(snapshot.files["dv_id"].is_valid()))
+    if not isinstance(table, FsckTable):
+        return
+    looked = look(table, dirty)
+    faults = looked.faults or read(table, dirty, looked.needed, ()).faults
+    if faults:
+        raise DamagedTableError(
+            f"{faults[0].path}: {faults[0].reason}",
+            table=table.uri,
+            version=snapshot.version,
+            next_step=f"see 'dvm fsck {table.uri} --deep' for every damaged file and how to repair the table",
+        )
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from dv_maintenance.tables.rows import RowLevelTable
 from dv_maintenance.tables.table import SkippingTable, Table
 
 if TYPE_CHECKING:
-    from dv_maintenance.tables.model import Change, ManifestResult, Snapshot
+    from dv_maintenance.tables.model import Change, FileKey, ManifestResult, Snapshot
     from dv_maintenance.tables.rows import AddedFile
     from dv_maintenance.tables.work import ScanTask, SourceFile
 
@@ -38,6 +38,7 @@ __all__ = [
     "PreflightTable",
     "ProtectingTable",
     "QueryableTable",
+    "RecountableTable",
     "RenamableManifestsTable",
     "RenamedManifests",
     "RestorableTable",
@@ -325,6 +326,16 @@ class CheckpointableTable(Table, Protocol):
     def checkpoint(self, *, clean_log: bool = False, dry_run: bool = False, now: int | None = None) -> CheckpointResult:
         """Write a checkpoint of the newest version. With ``clean_log`` also delete the part of the log that is past its
         retention. ``now``: epoch milliseconds.
+        """
+
+
+@runtime_checkable
+class RecountableTable(Table, Protocol):
+    """A table whose row counts are statistics of its files, see ``Snapshot.exact_rows``."""
+
+    def recount(self, base: Snapshot, rows: Mapping[FileKey, int]) -> int | None:
+        """Commit physical row counts of live files, and return the version. ``None``: other writers have replaced all
+        of these files. Raises the errors of ``commit``.
         """
 
 

@@ -66,7 +66,7 @@ def _check_replacement(base: Snapshot, each: Replacement, files: Sequence[Input]
     rows = [file.rows for file in files]
     if None in rows:
         return
-    before = sum(count or 0 for count in rows) - sum(file.deleted_rows for file in files)
+    before = sum(count or 0 for count in rows) - sum(file.deleted_rows for file in files) + each.recounted
     if before != outputs:
         raise wrong(base, f"replacement {each.id} turns {before} live rows into {outputs}")
 

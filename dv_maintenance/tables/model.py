@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import quote, unquote
 
 import numpy as np
@@ -167,6 +167,10 @@ class Snapshot:
 
     ``schema`` is logical (the names users see) and includes partition columns, in the table's order.
     """
+
+    exact_rows: ClassVar[bool] = True
+    """Whether ``physical_rows`` is part of the metadata. Otherwise it is a statistic, which a writer may have got
+    wrong: no row may be given up because of it."""
 
     table: str
     format: str

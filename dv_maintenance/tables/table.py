@@ -35,6 +35,8 @@ class Replacement:
     """Columns that order the rows of the outputs, for the table to record."""
     native: str = ""
     """See ``RewriteResult``."""
+    recounted: int = 0
+    """Rows that the inputs have beyond what the log says, if its counts are not exact; negative: fewer."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -93,6 +93,7 @@ class SourceFile:
     uri : of the file; of the first data file, if a ``fragment`` is given.
     size : bytes of the file, or of all files of the fragment or of ``parts``.
     rows : physical rows according to the log, ``None``: unknown.
+    exact_rows : see ``Snapshot``.
     constants : values of columns that the file does not store (partition columns), by output field name, as JSON: null,
         booleans, integers and strings as they are, floats and decimals as strings, dates as days and timestamps as
         microseconds since the epoch, binary as base64.
@@ -121,6 +122,7 @@ class SourceFile:
     only: RowFilter | None = None
     parts: tuple[SourceFile, ...] = ()
     spark_keys: bool = True
+    exact_rows: bool = True
 
     def to_json(self) -> dict[str, Any]:
         body = {**asdict(self), "parts": [part.to_json() for part in self.parts]}
@@ -142,6 +144,7 @@ class SourceFile:
             only=RowFilter.from_json(body["only"]) if body["only"] else None,
             parts=tuple(cls.from_json(part) for part in body["parts"]),
             spark_keys=body["spark_keys"],
+            exact_rows=body["exact_rows"],
         )
 
 

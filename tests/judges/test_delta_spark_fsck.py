@@ -12,8 +12,11 @@ import pytest
 from support.sessions import cheap
 
 from dv_maintenance.maintenance.fsck import fsck
+from dv_maintenance.maintenance.recount import recount
 from dv_maintenance.tables import open_table
+from dv_maintenance.tables.capabilities import RecountableTable
 from dv_maintenance.tables.fsck import FsckTable
+from dv_maintenance.tables.model import FileKey
 from dv_maintenance.testing.backends import DeltaBackend
 from dv_maintenance.testing.contract import TableContract
 
@@ -91,3 +94,23 @@ def fsck_paths(path: Path, kind: str) -> list[Path]:
     assert isinstance(table, FsckTable)
     needed = table.needed_files(table.snapshot()).to_pylist()
     return sorted(path / row["path"] for row in needed if row["kind"] == kind)
+
+
+def test_delta_spark_counts_right_after_a_recount(delta_spark: SparkSession, path: Path) -> None:
+    """It answers COUNT(*) from the statistics, and goes on with a file whose statistics were renewed."""
+
+    def counted() -> int:
+        return int(cheap(delta_spark).sql(f"SELECT count(*) FROM delta.`{path}`").first()[0])
+
+    table = open_table(str(path))
+    snapshot = table.snapshot()
+    (row,) = snapshot.files.filter(snapshot.files["dv_id"].is_valid()).slice(0, 1).to_pylist()
+    rows = {FileKey(row["path"], row["dv_id"]): row["physical_rows"] - row["deleted_rows"]}
+    assert isinstance(table, RecountableTable)
+    table.recount(snapshot, rows)  # as older versions of Trino did
+    assert counted() != 23
+    assert recount(table).wrong == 1
+    assert counted() == 23
+    cheap(delta_spark).sql(f"DELETE FROM delta.`{path}` WHERE id = 19")
+    assert counted() == 22
+    assert fsck(open_table(str(path)), deep=True).clean

@@ -35,7 +35,8 @@ class RowShape:
     prunes, calendar : see ``Projection.build``.
     purged : rows that the DV names.
 
-    Raises as ``scan.scan``, also if the row count of the file differs from that of the log.
+    Raises as ``scan.scan``, also if the row count of the file differs from that of the log, unless the log's is only a
+    statistic (older versions of Trino wrote the number of visible rows) and the file is whole.
     """
 
     def __init__(
@@ -49,10 +50,10 @@ class RowShape:
         prunes: bool = True,
         calendar: FileCalendar | None = None,
     ) -> None:
-        if source.rows is not None and source.rows != rows:
+        if source.rows is not None and source.rows != rows and not _is_whole(source, storage):
             raise DamagedTableError(
                 f"{source.uri} has {rows} rows, but the table's log says {source.rows}",
-                next_step="restore the file, or remove it from the table",
+                next_step="restore the file from a backup",
             )
         self._uri = source.uri
         self._only = source.only
@@ -113,6 +114,11 @@ class RowShape:
         if not dropped:
             return replace(live, batch=batch)
         return LiveRows(batch.filter(mask), live.first, live.rows, None, live.positions().filter(mask))
+
+
+def _is_whole(source: SourceFile, storage: Storage) -> bool:
+    """Whether the file is the one that the log names, so that its own row count is right and the statistic is wrong."""
+    return not source.exact_rows and storage.head(storage.path_of_uri(source.uri)).size == source.size
 
 
 def _with_kind(schema: pa.Schema, only: RowFilter | None) -> pa.Schema:

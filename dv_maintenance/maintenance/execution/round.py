@@ -5,10 +5,12 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from dv_maintenance.engine.row_counts import count_rows
 from dv_maintenance.errors import ConflictError, DvMaintenanceError, RefusedError, UsageError, VerificationError
 from dv_maintenance.maintenance.execution.verify import check_outputs, check_result, check_version
 from dv_maintenance.maintenance.planning.steps import MaintenancePlan, PlanStep
@@ -28,6 +30,7 @@ __all__ = ["NOTHING_COMMITTED", "Committed", "Round", "run_round"]
 _log = logging.getLogger(__name__)
 
 NOTHING_COMMITTED: Final = "the new files were deleted, nothing was committed"
+_FOOTER_THREADS: Final = 16
 # A commit raises these only if it certainly committed nothing.
 _NOT_COMMITTED = (ConflictError, RefusedError, UsageError, VerificationError)
 _MEND = "report this bug and attach the plan; the table is unchanged"
@@ -90,7 +93,8 @@ def run_round(
     Errors of the engine and the table pass through.
     """
     began = time.monotonic()
-    rewrites = [step for step in steps if step.action == "rewrite"]
+    removed = _without_live_rows(table, snapshot, [step for step in steps if step.action == "remove"])
+    rewrites = [step for step in steps if step.id not in removed]
     with span("rewrite", table=table.uri, version=snapshot.version, steps=len(rewrites)):
         results = _rewrite(table, engine, snapshot, rewrites, plan, on_rewritten)
     rewritten = time.monotonic()
@@ -146,29 +150,56 @@ def run_round(
 
 @dataclass(frozen=True, slots=True)
 class _Exchange:
-    """What a commit removed, and what it added with the number of deleted rows."""
+    """What a commit removed, and what it added with the number of deleted rows. ``recounted``: see ``Replacement``."""
 
     inputs: tuple[FileKey, ...]
     outputs: tuple[tuple[OutputFile, int], ...]
+    recounted: int = 0
 
 
 def _exchange(replacement: Replacement, outcome: CommitOutcome) -> _Exchange:
     rebased = next((each for each in outcome.rebased if each.id == replacement.id), None)
     if rebased is None:
-        return _Exchange(replacement.inputs, tuple((output, 0) for output in replacement.outputs))
-    outputs = zip(replacement.outputs, rebased.deleted, strict=True)
-    return _Exchange(rebased.inputs, tuple(each for each in outputs if not each[1] or each[1] < each[0].rows))
+        outputs = [(output, 0) for output in replacement.outputs]
+        return _Exchange(replacement.inputs, tuple(outputs), replacement.recounted)
+    outputs = list(zip(replacement.outputs, rebased.deleted, strict=True))
+    live = tuple(each for each in outputs if not each[1] or each[1] < each[0].rows)
+    return _Exchange(rebased.inputs, live, replacement.recounted)
 
 
 def _replacement(step: PlanStep, result: RewriteResult | None, order_by: tuple[str, ...]) -> Replacement:
     if result is None:
         return Replacement(step.id, step.partition, _keys(step))
+    logged = [each.physical_rows for each in step.inputs]
+    recounted = 0 if None in logged else result.rows_read - sum(rows or 0 for rows in logged)
     if order_by:
         # The new position of each row is not kept: it costs eight bytes per row, for the rare concurrent delete.
-        return Replacement(step.id, step.partition, _keys(step), result.outputs, order_by=order_by)
+        return Replacement(step.id, step.partition, _keys(step), result.outputs, order_by=order_by, recounted=recounted)
     counts = zip(result.source_rows, result.source_purged, strict=True)
     kept = tuple(rows - purged for rows, purged in counts)
-    return Replacement(step.id, step.partition, _keys(step), result.outputs, kept, native=result.native)
+    return Replacement(
+        step.id, step.partition, _keys(step), result.outputs, kept, native=result.native, recounted=recounted
+    )
+
+
+def _without_live_rows(table: Table, snapshot: Snapshot, steps: Sequence[PlanStep]) -> frozenset[str]:
+    """Ids of the steps whose files are wholly deleted. Where the log's counts are only statistics, the files say so
+    themselves: a file with live rows is rewritten.
+    """
+    every = frozenset(step.id for step in steps)
+    if snapshot.exact_rows or not steps:
+        return every
+    bins = [RewriteBin(step.id, step.partition, _keys(step)) for step in steps]
+    tasks = table.rewrite_tasks(snapshot, bins, target_bytes=1)
+    sources = [(task.id, source) for task in tasks for source in task.scan.sources]
+    with ThreadPoolExecutor(_FOOTER_THREADS) as pool:
+        counts = pool.map(lambda each: count_rows(each[1], table.storage), sources)
+        live = {
+            step
+            for (step, source), rows in zip(sources, counts, strict=True)
+            if source.dv is None or rows != source.dv.cardinality
+        }
+    return every - live
 
 
 def _rewrite(
@@ -283,6 +314,7 @@ def _read_back(
             (key for exchange in exchanges for key in exchange.inputs),
             (output for exchange in exchanges for output in exchange.outputs),
             moved,
+            sum(exchange.recounted for exchange in exchanges),
         )
     except Exception as error:  # noqa: BLE001 - the commit stands, whatever keeps us from looking at it
         problem = f"it could not be read back: {error}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 import pyarrow.compute as pc
@@ -160,7 +160,7 @@ def _report(
             *(_log_damage(table, fault) for fault in log),
         ),
         remedies=(*(_remedies(table, snapshot, faults, since) if faults else ()), *mended),
-        warnings=snapshot.warnings,
+        warnings=(*snapshot.warnings, *_miscounted(table, found)),
     )
 
 
@@ -180,6 +180,16 @@ def _damage(table: FsckTable, snapshot: Snapshot, fault: Fault, since: int | Non
         deleted_rows=deleted,
         since=since,
     )
+
+
+def _miscounted(table: FsckTable, found: Read) -> Iterator[str]:
+    if found.miscounted:
+        path, rows, said = found.miscounted[0]
+        files = _count(len(found.miscounted), "whole file")
+        yield (
+            f"the statistics of {files} have a wrong row count ({path}: {said:,}, its footer counts {rows:,}): "
+            f"'dvm recount {table.uri}' corrects them"
+        )
 
 
 def _older(table: FsckTable) -> tuple[LogFault, ...]:

@@ -32,13 +32,14 @@ Step = Callable[[int], None]
 @dataclass(slots=True)
 class Read:
     """What was read. ``footers``, ``dvs``: how many. ``unread``: data files in formats that this package does not
-    read.
+    read. ``miscounted``: whole files whose row count in the log, a mere statistic, is wrong: path, footer's, log's.
     """
 
     footers: int = 0
     dvs: int = 0
     unread: int = 0
     faults: list[Fault] = field(default_factory=list)
+    miscounted: list[tuple[str, int, int]] = field(default_factory=list)
 
 
 def read(
@@ -60,6 +61,7 @@ def read(
                 found.dvs += each.dvs
                 found.unread += each.unread
                 found.faults += each.faults
+                found.miscounted += each.miscounted
             done += len(chunk)
             if step is not None:
                 step(done)
@@ -94,8 +96,12 @@ def _read(
         found.footers += count is not None
         found.unread += count is None
         if count is not None and part.rows is not None and count != part.rows:
-            reason = f"its footer counts {count:,} rows, the log says {part.rows:,}"
-            found.faults.append(Fault(path, kind, ROWS, reason, files))
+            if part.exact_rows:
+                reason = f"its footer counts {count:,} rows, the log says {part.rows:,}"
+                found.faults.append(Fault(path, kind, ROWS, reason, files))
+            else:
+                found.miscounted.append((path, count, part.rows))
+                counted = count
         counted = count if counted is None else counted
     found.faults += _read_dv(table, source, counted, known, own)
     found.dvs += source.dv is not None

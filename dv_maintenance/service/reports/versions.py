@@ -13,10 +13,11 @@ if TYPE_CHECKING:
     from dv_maintenance.maintenance.checkpoint import CheckpointReport
     from dv_maintenance.maintenance.convert import ConvertReport
     from dv_maintenance.maintenance.engine_sql import EngineSqlReport
+    from dv_maintenance.maintenance.recount import RecountReport
     from dv_maintenance.maintenance.restore import RestoreReport
     from dv_maintenance.tables.model import HistoryEntry
 
-__all__ = ["of_checkpoint", "of_convert", "of_engine_sql", "of_history", "of_restore"]
+__all__ = ["of_checkpoint", "of_convert", "of_engine_sql", "of_history", "of_recount", "of_restore"]
 
 _CHECKED: Final = {
     "content": "rows of {} compared with the version before",
@@ -94,6 +95,19 @@ def _planned_checkpoint(report: CheckpointReport) -> Outcome:
     outcome = of_report(f"{writes}. {deletes}. Nothing was changed.", report.to_json())
     numbers = {name: each for name, each in outcome.numbers.items() if name not in {"cutoff", "last"}}
     return replace(outcome, numbers=numbers, moments={} if result.cutoff is None else {"cutoff": result.cutoff})
+
+
+def of_recount(report: RecountReport) -> Outcome:
+    found = [f"{count(report.wrong, 'wrong row count')}", f"{count(report.missing, 'missing one')}"]
+    files = f"of {count(report.files, 'data file')}"
+    if not (report.wrong or report.missing):
+        reason = f"The row counts {files} are right: nothing was changed."
+    elif report.dry_run:
+        reason = f"{' and '.join(found)} {files} would be corrected; nothing was changed."
+    else:
+        reason = f"{' and '.join(found)} {files} {was(report.wrong + report.missing)} corrected."
+    details = (f"physical rows by the statistics: {report.rows_before:,} -> {report.rows_after:,}",)
+    return replace(of_report(reason, report.to_json()), details=details if report.wrong or report.missing else ())
 
 
 def of_convert(report: ConvertReport) -> Outcome:

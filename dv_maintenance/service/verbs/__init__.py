@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from dv_maintenance.service.verbs.rows import delete_rows, merge_rows, update_rows
     from dv_maintenance.service.verbs.simulation import simulate, simulate_tables, simulate_watched
     from dv_maintenance.service.verbs.state import fsck, health, history, look, opened, plan, report_table
-    from dv_maintenance.service.verbs.versions import checkpoint, convert, engine_sql, restore
+    from dv_maintenance.service.verbs.versions import checkpoint, convert, engine_sql, recount, restore
 
 __all__ = [
     "apply",
@@ -37,6 +37,7 @@ __all__ = [
     "optimize",
     "plan",
     "purge",
+    "recount",
     "rename_manifests",
     "report_table",
     "restore",
@@ -69,6 +70,7 @@ _HOMES = {
     "optimize": "jobs",
     "plan": "state",
     "purge": "purging",
+    "recount": "versions",
     "rename_manifests": "files",
     "report_table": "state",
     "restore": "versions",

@@ -23,7 +23,7 @@ from dv_maintenance.tables.delta.log.commit_info import commit_info, commit_time
 from dv_maintenance.tables.delta.log.replay import no_collection
 from dv_maintenance.tables.delta.log.segment import CommitFile, commit_files, read_commits, segment
 from dv_maintenance.tables.delta.log.tail import Tail
-from dv_maintenance.tables.delta.rows.files import deleted_rows, sizes
+from dv_maintenance.tables.delta.rows.files import deleted_rows, possible_rows, sizes
 from dv_maintenance.tables.delta.rows.partitions import partition_columns, partition_names
 from dv_maintenance.tables.file_log import FILE_CHANGES, FileCommit, FileLog
 
@@ -228,6 +228,7 @@ def _changes(commits: Sequence[_Commit], epochs: Sequence[tuple[int, Metadata]])
         for (_, metadata), start, end in zip(epochs, starts[:-1], starts[1:], strict=True)
     ]
     descriptors = rows["deletionVector"]
+    gone = pc.if_else(pc.is_null(descriptors), _ZERO, pc.struct_field(descriptors, "cardinality"))
     columns = {
         "commit": int64s((version - first).tolist()),
         "added": rows["added"],
@@ -235,8 +236,8 @@ def _changes(commits: Sequence[_Commit], epochs: Sequence[tuple[int, Metadata]])
         "dv_id": dv_ids(descriptors),
         "partition": pa.chunked_array(partitions),
         "size": rows["size"],
-        "physical_rows": rows["numRecords"],
-        "deleted_rows": pc.if_else(pc.is_null(descriptors), _ZERO, pc.struct_field(descriptors, "cardinality")),
+        "physical_rows": possible_rows(rows["numRecords"], gone),
+        "deleted_rows": gone,
     }
     return pa.Table.from_arrays(list(columns.values()), schema=FILE_CHANGES).unify_dictionaries()
 

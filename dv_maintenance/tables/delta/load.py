@@ -114,7 +114,7 @@ def snapshot_of(
         warnings = (*warnings, f"{duplicates[0]} is live more than once: its rows are read more than once")
     uncounted = pc.sum(pc.and_(rows["dv_id"].is_valid(), rows["physical_rows"].is_null())).as_py()
     if uncounted:
-        warnings = (*warnings, f"{uncounted} files with deletion vectors have no numRecords in their statistics")
+        warnings = (*warnings, f"{uncounted} files with deletion vectors have no valid numRecords in their statistics")
     in_commit = _in_commit_timestamp(storage, files, metadata)
     return DeltaSnapshot(
         table=storage.uri,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from dv_maintenance.tables.delta.log.actions import Metadata, Protocol, Transaction
 from dv_maintenance.tables.delta.log.segment import LogSegment
@@ -22,6 +23,8 @@ class DeltaSnapshot(Snapshot):
     segment : the log files that the snapshot was read from.
     duplicate_paths : some of the data files that are live more than once, whose rows readers return more than once.
     """
+
+    exact_rows: ClassVar[bool] = False  # ``numRecords`` (protocol: Per-file Statistics)
 
     protocol: Protocol
     metadata: Metadata

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.model import (
         Change,
         Changes,
+        FileKey,
         HistoryEntry,
         ManifestResult,
         OldestDv,
@@ -139,6 +140,11 @@ class DeltaTable:
         from dv_maintenance.tables.delta.log.log_cleanup import checkpoint
 
         return checkpoint(self.storage, clean_log=clean_log, dry_run=dry_run, now=now)
+
+    def recount(self, base: Snapshot, rows: Mapping[FileKey, int]) -> int | None:
+        from dv_maintenance.tables.delta.verbs.recount import recount
+
+        return recount(self.storage, _delta(base), rows)
 
     def downgrade_steps(self, *, truncate_history: bool, now: int | None = None) -> tuple[DowngradeStep, ...]:
         from dv_maintenance.tables.delta.verbs.downgrade import downgrade_steps

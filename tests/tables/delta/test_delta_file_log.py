@@ -249,7 +249,6 @@ def test_commits_before_a_gap_are_left_out(log: RawLog) -> None:
         ({"add": {"partitionValues": {}, "size": 1}}, "add has no path"),
         (add("x", size=None), "data file x has no size"),
         (add("x", size="1"), "add.size has the wrong type"),
-        (add("x", dv(rows=11)), "deletes more rows than the file has"),
         (add("x", partitionValues=[]), "add.partitionValues has the wrong type"),
         (remove("x", {"storageType": 5}), "remove is malformed"),
         (remove("f2"), "both adds and removes f2"),

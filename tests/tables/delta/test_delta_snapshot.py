@@ -122,10 +122,13 @@ def test_shape_and_values(log: RawLog) -> None:
     assert (z["physical_rows"], z["modified"], z["size"]) == (None, 7, 100)
 
 
-def test_a_dv_that_deletes_more_than_there_is(log: RawLog) -> None:
-    log.start(add("fine", dv(rows=10), rows=10), add("bad", dv("x" * 20, rows=11), rows=10))
-    with pytest.raises(DamagedTableError, match="bad has a deletion vector that deletes more rows"):
-        load_snapshot(log.storage)
+@pytest.mark.parametrize("rows", [-1, 0, 9])
+def test_row_counts_that_cannot_be_right_are_unknown(log: RawLog, rows: int) -> None:
+    """A statistic: the file itself knows better."""
+    log.start(add("fine", dv(rows=10), rows=10), add("bad", dv("x" * 20, rows=10), rows=rows), add("none", rows=-1))
+    snapshot = load_snapshot(log.storage)
+    assert snapshot.files["physical_rows"].to_pylist() == [10, None, None]
+    assert snapshot.warnings[0] == "1 files with deletion vectors have no valid numRecords in their statistics"
 
 
 def test_a_dv_without_row_count_is_a_warning(log: RawLog) -> None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.model import FileKey
     from dv_maintenance.tables.rows import DeletedRows
 
-__all__ = ["LiveAdd", "live_adds", "shrunk"]
+__all__ = ["LiveAdd", "live_adds", "recounted", "shrunk"]
 
 # The fields of an add that the next add of the same file repeats.
 _ADD: Final = (
@@ -82,38 +82,42 @@ def live_adds(storage: Storage, base: DeltaSnapshot, deleted: Sequence[DeletedRo
 
 
 def shrunk(live: LiveAdd, rows: int | None, descriptor: DvDescriptor) -> Action:
-    """The next add of a file that gets a larger DV. ``rows``: physical rows, needed if its statistics have none.
+    """The next add of a file that gets a larger DV. ``rows``: physical rows, in place of those in its statistics.
 
     Raises
     ------
     DamagedTableError : the number of rows of the file is unknown.
     """
-    return {
-        "add": {
-            **{key: live.add[key] for key in _ADD if live.add.get(key) is not None},
-            "dataChange": True,
-            "stats": _wide(live.add.get("stats"), rows, live.file.path),
-            "deletionVector": descriptor.to_json(),
-        }
-    }
+    return _again(live, _stats(live, rows, wide=True), data_change=True, deletionVector=descriptor.to_json())
 
 
-def _wide(stats: str | None, rows: int | None, path: str) -> str:
-    """The statistics of a file that gets a DV. A DV requires ``numRecords``, and the bounds are no longer tight.
+def recounted(live: LiveAdd, rows: int) -> Action:
+    """The same file with another number of rows in its statistics."""
+    return _again(live, _stats(live, rows, wide=live.file.dv is not None), data_change=False)
+
+
+def _again(live: LiveAdd, stats: str, *, data_change: bool, **changed: Any) -> Action:
+    known = {key: live.add[key] for key in _ADD if live.add.get(key) is not None}
+    return {"add": {**known, "dataChange": data_change, "stats": stats, **changed}}
+
+
+def _stats(live: LiveAdd, rows: int | None, *, wide: bool) -> str:
+    """The statistics of a file, with this number of rows. A DV requires ``numRecords``, and the bounds are no longer
+    tight (``wide``).
 
     Numbers keep all their digits: a float would lose some digits of a decimal.
     """
     try:
-        body = json.loads(stats or "{}", parse_float=_verbatim, parse_int=_verbatim)
+        body = json.loads(live.add.get("stats") or "{}", parse_float=_verbatim, parse_int=_verbatim)
     except json.JSONDecodeError:
         body = {}  # unreadable statistics are useless
     if not isinstance(body, dict):
         body = {}
-    if "numRecords" not in body:
-        if rows is None:
-            raise DamagedTableError(f"the number of rows of {path} is unknown")
-        body = {"numRecords": rows, **body}
-    return orjson.dumps({**body, _TIGHT: False}).decode()
+    if rows is not None:
+        body = {**body, "numRecords": rows}
+    elif "numRecords" not in body:
+        raise DamagedTableError(f"the number of rows of {live.file.path} is unknown")
+    return orjson.dumps({**body, _TIGHT: False} if wide else body).decode()
 
 
 def _verbatim(number: str) -> orjson.Fragment:

@@ -15,10 +15,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from dv_maintenance.dv import DeletionVector
-from dv_maintenance.errors import RefusedError, VerificationError
+from dv_maintenance.errors import DamagedTableError, RefusedError, VerificationError
+from dv_maintenance.files.parquet_footer import read_footer
 from dv_maintenance.storage import RawName, Storage
 from dv_maintenance.tables.delta.commit.conflicts import Since
 from dv_maintenance.tables.delta.commit.dv_files import CommitDvs
@@ -101,6 +103,7 @@ class _Commit:
     outcome: ChangesOutcome = field(default_factory=lambda: ChangesOutcome(None, 0))
     dvs: CommitDvs = field(init=False)
     _read: dict[FileKey, DeletionVector] = field(default_factory=dict)
+    _footers: dict[FileKey, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.dvs = CommitDvs(self.storage)
@@ -119,10 +122,9 @@ class _Commit:
         if missing := [key.path for key in keys if key not in self.live]:
             raise self._wrong(f"{missing[0]} is not live with the deletion vector it was read with")
         for each in self.changes.deleted:
-            rows = self.live[each.key].physical_rows
-            if rows is not None and each.rows is not None and rows != each.rows:
-                raise self._wrong(f"{each.key.path} was read as {each.rows} rows, the log says {rows}")
-            known = rows if each.rows is None else each.rows
+            known = self.live[each.key].physical_rows if each.rows is None else each.rows
+            if each.positions is not None and not _within(each.positions, known):
+                known = self._counted(each.key)
             if each.positions is not None and not _within(each.positions, known):
                 raise self._wrong(f"{each.key.path}: the rows to delete are not among its {known} rows")
         outputs = [each.output for each in (*self.changes.added, *self.changes.change_files)]
@@ -268,7 +270,26 @@ class _Commit:
         if not fresh:
             return None
         deleted = taken | fresh
+        if rows is None or len(deleted) >= rows:
+            # The file would be removed with its last row. Its own footer decides: statistics may be wrong.
+            rows = self._counted(each.key)
         return Deletion(now, rows, None if len(deleted) == rows else deleted, len(fresh))
+
+    def _counted(self, key: FileKey) -> int:
+        """Physical rows by the file's footer. Raises DamagedTableError, StorageError."""
+        if key not in self._footers:
+            path = self.storage.path_of(RawName(key.path))
+            try:
+                with self.storage.open_input(path) as file:
+                    self._footers[key] = read_footer(file).num_rows
+            except (FileNotFoundError, pa.ArrowInvalid) as error:
+                raise DamagedTableError(
+                    f"data file {path} can't be read: {error}",
+                    table=self.base.table,
+                    version=self.base.version,
+                    done="new files may have been written, nothing was committed",
+                ) from error
+        return self._footers[key]
 
     def _dv(self, live: LiveAdd) -> DeletionVector:
         if live.file.dv is None:
@@ -276,7 +297,7 @@ class _Commit:
         key = live.file.key
         if key not in self._read:
             ref = dv_ref(self.storage, live.file.dv)
-            self._read[key] = load(ref, self.storage.get_range, rows=live.physical_rows)
+            self._read[key] = load(ref, self.storage.get_range)
         return self._read[key]
 
     # -- actions ---------------------------------------------------------------------------------------------------

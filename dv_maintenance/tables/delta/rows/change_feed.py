@@ -343,8 +343,8 @@ class _Reader:
         return self._task(commit, change_type, self._source(each, self._dv(each.file)))
 
     def _difference(self, commit: _Commit, removed: _File, added: _File) -> Iterator[ChangeTask]:
-        rows = added.rows if added.rows is not None else removed.rows
-        rows = self._count(added.file) if rows is None else rows
+        # Not by the statistics: with too few rows, those beyond would be taken for changed ones.
+        rows = self._count(added.file)
         older, newer = (self._read(file.file, rows) for file in (removed, added))
         for change_type, positions in (("delete", newer - older), ("insert", older - newer)):
             if positions:
@@ -368,6 +368,7 @@ class _Reader:
             uri=self.storage.uri_of(self.storage.path_of(RawName(file.path))),
             size=file.size,
             rows=each.rows,
+            exact_rows=False,
             dv=dv,
             constants=constants(file.partition_values, self.partitions),
         )
@@ -380,7 +381,7 @@ class _Reader:
         return DeletionVector.empty() if ref is None else load(ref, self.storage.get_range, rows=rows)
 
     def _count(self, file: LiveFile) -> int:
-        """Physical rows according to the file's footer, for files without statistics."""
+        """Physical rows according to the file's footer."""
         try:
             with self.storage.open_input(self.storage.path_of(RawName(file.path))) as data:
                 return int(read_footer(data).num_rows)

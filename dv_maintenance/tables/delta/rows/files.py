@@ -24,6 +24,7 @@ __all__ = [
     "duplicate_paths",
     "dv_column",
     "files_table",
+    "possible_rows",
     "sizes",
 ]
 
@@ -63,6 +64,7 @@ ADD_COLUMNS: Final = (
     "defaultRowCommitVersion",
 )
 
+_UNKNOWN: Final = pa.nulls(1, pa.int64())[0]
 _STORAGE_TYPES: Final = frozenset({"u", "p", "i"})
 _MANY: Final = 5
 
@@ -76,13 +78,14 @@ def files_table(adds: pa.Table, metadata: Metadata) -> pa.Table:
         partition column.
     """
     _refuse(adds, adds["modificationTime"].is_null(), "has no modificationTime")
+    deleted = deleted_rows(adds)
     columns = {
         "path": adds["path"],
         "partition": partition_names(adds["partitionValues"], partition_columns(metadata)),
         # One chunk each, so that computations on them need no copy.
         "size": pa.chunked_array([combined(sizes(adds))]),
-        "physical_rows": pa.chunked_array([combined(adds["numRecords"])]),
-        "deleted_rows": deleted_rows(adds),
+        "physical_rows": pa.chunked_array([possible_rows(combined(adds["numRecords"]), combined(deleted))]),
+        "deleted_rows": deleted,
         "dv_id": dv_ids(adds["deletionVector"]),
         "modified": pa.chunked_array([combined(adds["modificationTime"])]),
         "partition_values": adds["partitionValues"],
@@ -92,6 +95,12 @@ def files_table(adds: pa.Table, metadata: Metadata) -> pa.Table:
         "default_row_commit_version": adds["defaultRowCommitVersion"],
     }
     return pa.Table.from_arrays([columns[name] for name in FILES.names], schema=FILES)
+
+
+def possible_rows(rows: pa.ChunkedArray | pa.Array, deleted: pa.ChunkedArray | pa.Array) -> Any:
+    """Row counts; null where they can't be right. Some writers leave -1, or count only what is visible."""
+    wrong = pc.less(rows, deleted)
+    return pc.if_else(wrong, _UNKNOWN, rows) if pc.any(wrong).as_py() else rows
 
 
 def dv_column(descriptors: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -144,8 +153,6 @@ def deleted_rows(adds: pa.Table) -> pa.ChunkedArray:
             raise DamagedTableError(f"a deletion vector has a negative {name}")
     for kind in set(parts["storageType"].unique().to_pylist()) - _STORAGE_TYPES:
         raise DamagedTableError(f"a deletion vector has the unknown storage type {kind!r}")
-    more = pc.greater(parts["cardinality"], with_dv["numRecords"])
-    _refuse(with_dv, more, "has a deletion vector that deletes more rows than the file has")
     return pc.coalesce(pc.struct_field(descriptors, "cardinality"), zeros)
 
 

@@ -220,6 +220,7 @@ def _sources(
                     uri=storage.uri_of(storage.path_of(RawName(row["path"]))),
                     size=row["size"],
                     rows=row["physical_rows"],
+                    exact_rows=False,
                     dv=None if row["dv"] is None else dv_ref(storage, descriptor(row["dv"])),
                     constants=constants_of[partition],
                     row_defaults={} if tracked is None else _row_defaults(row, tracked),

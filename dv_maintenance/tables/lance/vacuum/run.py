@@ -235,7 +235,7 @@ class _Cleanup:
         tagged = {version for version, why in references.pinned.items() if why == expired.TAGGED}
         if gone := tagged - {file.version for file in files}:
             raise DamagedTableError(
-                f"the manifest of version {min(gone)}, which has a tag, does not exist, so the needed files are unknown",
+                f"the manifest of version {min(gone)}, which has a tag, does not exist: its files are unknown",
                 table=self.storage.uri,
                 version=self.version,
                 next_step="restore it from a backup, or delete the tag with dataset.tags.delete(NAME)",

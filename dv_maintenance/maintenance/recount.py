@@ -1,0 +1,105 @@
+"""Correct the row counts in a table's statistics by the footers of its files."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from dv_maintenance.engine.row_counts import count_rows
+from dv_maintenance.errors import DamagedTableError, RefusedError
+from dv_maintenance.tables.capabilities import RecountableTable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dv_maintenance.tables.table import Table
+    from dv_maintenance.tables.work import SourceFile
+
+__all__ = ["RecountReport", "recount"]
+
+_THREADS: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class RecountReport:
+    """The result of a recount.
+
+    version : the committed version; that before it if nothing was committed.
+    files : live data files whose footers were read.
+    wrong : files with a wrong count; ``missing``: files without one.
+    rows_before, rows_after : physical rows of the table by its statistics; files without a count are left out.
+    """
+
+    table: str
+    format: str
+    version_before: int
+    version: int
+    dry_run: bool
+    files: int
+    wrong: int
+    missing: int
+    rows_before: int
+    rows_after: int
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def recount(
+    table: Table, *, dry_run: bool = False, on_progress: Callable[[int, int], None] | None = None
+) -> RecountReport:
+    """Read every data file's footer, and commit the row counts that differ from the log's or that it lacks.
+
+    The commit repeats the files with new statistics and changes no data. Bounds and numbers of nulls stay. Files that
+    another writer changes meanwhile keep what that writer recorded.
+
+    Raises
+    ------
+    RefusedError : row counts of the format are part of its metadata; fsck reports them if they are wrong.
+    DamagedTableError : a file is missing, damaged, or not the one that the log names; nothing was changed.
+    ConflictError, StorageError, UnsupportedFeatureError : as ``Table.commit``.
+    """
+    if not isinstance(table, RecountableTable):
+        raise RefusedError(
+            f"row counts of {table.format} tables are no statistics that could be renewed",
+            table=table.uri,
+            next_step=f"check the table with 'dvm fsck {table.uri} --deep'",
+        )
+    snapshot = table.snapshot()
+    table.check_writable(snapshot, "rewrite")
+    sources = [source for task in table.scan_tasks(snapshot) for source in task.sources]
+    counts, done = {}, 0
+    with ThreadPoolExecutor(_THREADS) as pool:
+        for source, rows in zip(sources, pool.map(lambda each: _counted(table, each), sources), strict=True):
+            counts[source.key] = rows
+            done += 1
+            if on_progress is not None:
+                on_progress(done, len(sources))
+    new = {source.key: counts[source.key] for source in sources if source.rows != counts[source.key]}
+    known = [source for source in sources if source.rows is not None]
+    version = table.recount(snapshot, new) if new and not dry_run else None
+    return RecountReport(
+        table.uri,
+        table.format,
+        snapshot.version,
+        snapshot.version if version is None else version,
+        dry_run,
+        files=len(sources),
+        wrong=sum(source.key in new for source in known),
+        missing=len(sources) - len(known),
+        rows_before=sum(source.rows or 0 for source in known),
+        rows_after=sum(counts.values()),
+    )
+
+
+def _counted(table: Table, source: SourceFile) -> int:
+    rows = count_rows(source, table.storage)
+    stored = table.storage.head(table.storage.path_of_uri(source.uri)).size if rows != source.rows else source.size
+    if rows is None or stored != source.size or (source.dv is not None and source.dv.cardinality > rows):
+        raise DamagedTableError(
+            f"{source.uri} is not the file that the log names",
+            table=table.uri,
+            next_step=f"see 'dvm fsck {table.uri} --deep'",
+        )
+    return rows

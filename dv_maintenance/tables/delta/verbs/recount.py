@@ -1,0 +1,33 @@
+"""New row counts in the statistics of live files (protocol: Per-file Statistics)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from dv_maintenance.storage import RawName
+from dv_maintenance.tables.delta.commit.live_adds import live_adds, recounted
+from dv_maintenance.tables.delta.commit.publish import Draft, operation_info, publish
+from dv_maintenance.tables.model import FileKey
+from dv_maintenance.tables.rows import DeletedRows
+
+if TYPE_CHECKING:
+    from dv_maintenance.storage import Storage
+    from dv_maintenance.tables.delta.commit.conflicts import Since
+    from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
+
+__all__ = ["recount"]
+
+
+def recount(storage: Storage, base: DeltaSnapshot, rows: Mapping[FileKey, int]) -> int | None:
+    """See ``RecountableTable``. An add of a live logical file replaces the one before (protocol: Action
+    Reconciliation). delta-spark commits the same for ``ANALYZE TABLE ... COMPUTE DELTA STATISTICS``.
+    """
+    live = live_adds(storage, base, [DeletedRows(key) for key in rows])
+    info = operation_info(base, "COMPUTE STATS", {"predicate": []}, {"numUpdatedFiles": len(live)}, blind=False)
+
+    def compose(since: Since) -> Draft | None:
+        still = [key for key in live if FileKey(storage.path_of(RawName(key.path)), key.dv_id) not in since.gone]
+        return Draft(info, [recounted(live[key], rows[key]) for key in still]) if still else None
+
+    return publish(storage, base, compose, writes="rewrite").version
