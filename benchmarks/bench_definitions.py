@@ -23,9 +23,9 @@ WHO = ("ours", "empty", "assets only")
 
 
 def tables_of(count: int) -> list[Any]:
-    from dv_maintenance.service.tables_file import WatchedTable
+    from dv_maintenance.service.tables_file import TableSettings
 
-    return [WatchedTable(name=f"lake/t{number:05}", path=f"/lake/t{number:05}") for number in range(count)]
+    return [TableSettings(name=f"lake/t{number:05}", path=f"/lake/t{number:05}") for number in range(count)]
 
 
 def ours(tables: list[Any]) -> Any:

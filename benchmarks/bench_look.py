@@ -26,14 +26,14 @@ from dv_maintenance.service.cursor import TableState
 from dv_maintenance.service.inspection import Inspection
 from dv_maintenance.service.kept import kept_snapshots
 from dv_maintenance.service.observe import Observation, Observer
-from dv_maintenance.service.tables_file import WatchedTable
+from dv_maintenance.service.tables_file import TableSettings
 
 
 class Sensor:
     """Looks at one table from tick to tick."""
 
     def __init__(self, place: str) -> None:
-        self.watched = WatchedTable(path=place, name="table", jobs=("optimize",))
+        self.watched = TableSettings(path=place, name="table", jobs=("optimize",))
         self.restart()
 
     def restart(self) -> None:

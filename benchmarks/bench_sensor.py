@@ -26,7 +26,7 @@ import slow_store
 
 from dv_maintenance.dagster import SparkResource, build_dv_assets, build_dv_job, build_dv_schedule, build_dv_sensor
 from dv_maintenance.service.cursor import Cursor
-from dv_maintenance.service.tables_file import WatchedTable
+from dv_maintenance.service.tables_file import TableSettings
 from dv_maintenance.testing.delta_builder import DeltaBuilder
 
 TABLES = 1000
@@ -35,21 +35,21 @@ SENSOR = "dv_accumulation"
 T = TypeVar("T")
 
 
-def build(folder: Path, count: int) -> list[WatchedTable]:
+def build(folder: Path, count: int) -> list[TableSettings]:
     model = str(folder / "model")
     DeltaBuilder(model).create(pa.schema([("id", pa.int64())])).append(pa.table({"id": range(2000)}), files=2)
     delete(model, 2)
     places = [folder / f"t{number:04}" for number in range(count)]
     for place in places:
         shutil.copytree(model, place)
-    return [WatchedTable(name=f"lake/{place.name}", path=str(place)) for place in places]
+    return [TableSettings(name=f"lake/{place.name}", path=str(place)) for place in places]
 
 
 def delete(path: str, bit: int) -> None:
     DeltaBuilder(path).delete(lambda rows: pc.not_equal(pc.bit_wise_and(rows["id"], bit), 0))
 
 
-def load(tables: list[WatchedTable]) -> dg.Definitions:
+def load(tables: list[TableSettings]) -> dg.Definitions:
     job = build_dv_job(tables)
     defs = dg.Definitions(
         assets=build_dv_assets(tables),
@@ -105,7 +105,7 @@ def in_a_store(count: int, latency: float) -> None:
         local = build(Path(folder), count)
         with slow_store.running(Path(folder), latency) as options:
             tables = [
-                WatchedTable(name=each.name, path=f"s3://lake/{Path(each.path).name}", storage_options=options)
+                TableSettings(name=each.name, path=f"s3://lake/{Path(each.path).name}", storage_options=options)
                 for each in local
             ]
             ticks = Ticks(load(tables), instance)

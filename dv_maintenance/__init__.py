@@ -1,4 +1,7 @@
-"""Purge deletion vectors, vacuum expired files and write manifests, as Dagster assets on Spark."""
+"""Purge deletion vectors, vacuum expired files and write manifests for merge-on-read tables.
+
+``import dv_maintenance as dvm`` has a function for each verb; see docs/python.md.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,70 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from dv_maintenance.api import (
+        apply,
+        changes,
+        checkpoint,
+        convert,
+        delete,
+        downgrade,
+        example_table,
+        fsck,
+        health,
+        history,
+        manifest,
+        merge,
+        open_table,
+        plan,
+        purge,
+        read,
+        recount,
+        restore,
+        undelete,
+        update,
+        vacuum,
+        zorder,
+    )
     from dv_maintenance.dagster.component import DvMaintainedTables
-    from dv_maintenance.dml.delete import delete
-    from dv_maintenance.dml.merge import merge
-    from dv_maintenance.dml.update import update
+    from dv_maintenance.engine.local import LocalEngine
+    from dv_maintenance.engine.spark import SparkEngine
+    from dv_maintenance.maintenance.planning.policy import Policy
+    from dv_maintenance.maintenance.planning.steps import MaintenancePlan
+    from dv_maintenance.service.tables_file import TableSettings, WatchConfig
     from dv_maintenance.spark_source import register
 
-__all__ = ["DvMaintainedTables", "delete", "merge", "register", "update"]
+__all__ = [
+    "DvMaintainedTables",
+    "LocalEngine",
+    "MaintenancePlan",
+    "Policy",
+    "SparkEngine",
+    "TableSettings",
+    "WatchConfig",
+    "apply",
+    "changes",
+    "checkpoint",
+    "convert",
+    "delete",
+    "downgrade",
+    "example_table",
+    "fsck",
+    "health",
+    "history",
+    "manifest",
+    "merge",
+    "open_table",
+    "plan",
+    "purge",
+    "read",
+    "recount",
+    "register",
+    "restore",
+    "undelete",
+    "update",
+    "vacuum",
+    "zorder",
+]
 
 __version__ = "0.2.0"
 
@@ -22,21 +82,24 @@ logging.getLogger(__name__).addHandler(logging.NullHandler())
 _HOMES = {
     # dg looks for components here.
     "DvMaintainedTables": "dv_maintenance.dagster.component",
-    "delete": "dv_maintenance.dml.delete",
-    "merge": "dv_maintenance.dml.merge",
+    "LocalEngine": "dv_maintenance.engine.local",
+    "MaintenancePlan": "dv_maintenance.maintenance.planning.steps",
+    "Policy": "dv_maintenance.maintenance.planning.policy",
+    "SparkEngine": "dv_maintenance.engine.spark",
+    "WatchConfig": "dv_maintenance.service.tables_file",
+    "TableSettings": "dv_maintenance.service.tables_file",
     "register": "dv_maintenance.spark_source",
-    "update": "dv_maintenance.dml.update",
 }
 
 
 def __getattr__(name: str) -> Any:
     # On first use only: this import costs nothing, and the layers below do not depend on Dagster or PySpark.
-    if name in _HOMES:
+    if name in __all__:
         from importlib import import_module
 
-        return getattr(import_module(_HOMES[name]), name)
+        return getattr(import_module(_HOMES.get(name, "dv_maintenance.api")), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES})
+    return sorted({*globals(), *__all__})

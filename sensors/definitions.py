@@ -10,8 +10,8 @@ from pathlib import Path
 
 import dagster as dg
 
+from dv_maintenance import WatchConfig
 from dv_maintenance.dagster import SparkResource, build_dv_assets, build_dv_checks, build_dv_job, build_dv_schedule
-from dv_maintenance.service.tables_file import WatchConfig
 from sensors.dv_accumulation import dv_accumulation
 from sensors.manifest_due import manifest_due
 from sensors.vacuum_due import vacuum_due

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 
 import dagster as dg
 
+from dv_maintenance import TableSettings
 from dv_maintenance.dagster import build_dv_sensor
-from dv_maintenance.service.tables_file import WatchedTable
 
 
-def dv_accumulation(tables: Sequence[WatchedTable]) -> dg.SensorDefinition:
+def dv_accumulation(tables: Sequence[TableSettings]) -> dg.SensorDefinition:
     return build_dv_sensor(
         tables, description=__doc__, name="dv_accumulation", jobs=["optimize"], minimum_interval_seconds=60
     )

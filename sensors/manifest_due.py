@@ -10,11 +10,11 @@ from collections.abc import Sequence
 
 import dagster as dg
 
+from dv_maintenance import TableSettings
 from dv_maintenance.dagster import build_dv_sensor
-from dv_maintenance.service.tables_file import WatchedTable
 
 
-def manifest_due(tables: Sequence[WatchedTable]) -> dg.SensorDefinition:
+def manifest_due(tables: Sequence[TableSettings]) -> dg.SensorDefinition:
     return build_dv_sensor(
         tables, description=__doc__, name="manifest_due", jobs=["manifest"], minimum_interval_seconds=300
     )

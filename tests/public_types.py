@@ -4,16 +4,23 @@ from __future__ import annotations
 
 from typing import assert_type
 
+import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from dv_maintenance import delete, merge, register, update
+import dv_maintenance as dvm
 from dv_maintenance.dml.operation import DmlReport
-from dv_maintenance.tables import open_table
+from dv_maintenance.maintenance.execution.report import ApplyReport
+from dv_maintenance.maintenance.health import Health
 
 
 def types_survive(spark: SparkSession) -> None:
-    table = open_table("/lake/orders")
-    assert_type(delete(table, spark, "id = 1"), DmlReport)
-    assert_type(update(table, spark, {"id": "2"}, "id = 1"), DmlReport)
-    assert callable(merge)
-    assert callable(register)
+    table = dvm.open_table("/lake/orders")
+    assert_type(dvm.health(table), Health)
+    assert_type(dvm.plan(table, dvm.Policy()), dvm.MaintenancePlan)
+    assert_type(dvm.purge("/lake/orders", engine="local"), ApplyReport)
+    assert_type(dvm.delete(table, "id = 1", engine=spark), DmlReport)
+    assert_type(dvm.update(table, {"id": "2"}, "id = 1"), DmlReport)
+    assert callable(dvm.merge)
+    assert callable(dvm.register)
+    rows: pa.RecordBatchReader = dvm.read(table)
+    assert rows

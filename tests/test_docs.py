@@ -133,10 +133,10 @@ def test_yaml_loads(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         import dagster as dg
 
         from dv_maintenance.dagster import build_dv_assets
-        from dv_maintenance.service.tables_file import WatchedTable
+        from dv_maintenance.service.tables_file import TableSettings
 
         resources = {"spark": dg.ResourceDefinition.none_resource()}
-        defs = dg.Definitions(build_dv_assets([WatchedTable(name="orders", path="x")]), resources=resources)
+        defs = dg.Definitions(build_dv_assets([TableSettings(name="orders", path="x")]), resources=resources)
         dg.validate_run_config(defs.resolve_implicit_global_asset_job_def(), yaml.safe_load(text))
     else:
         assert name == "dagster.yaml"

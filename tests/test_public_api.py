@@ -29,7 +29,14 @@ def test_public_names_exist(module: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "module", ["dv_maintenance", "dv_maintenance.airflow", "dv_maintenance.dagster", "dv_maintenance.errors"]
+    "module",
+    [
+        "dv_maintenance",
+        "dv_maintenance.airflow",
+        "dv_maintenance.dagster",
+        "dv_maintenance.errors",
+        "dv_maintenance.formats",
+    ],
 )
 def test_public_modules_export_what_the_page_lists(module: str) -> None:
     assert set(import_module(module).__all__) == public()[module]

@@ -11,7 +11,7 @@ from urllib.parse import quote
 from airflow.sdk import Asset, AssetWatcher
 
 from dv_maintenance.airflow.trigger import DvTrigger, DvVacuumsTrigger
-from dv_maintenance.service.tables_file import WatchedTable
+from dv_maintenance.service.tables_file import TableSettings
 from dv_maintenance.storage.paths import absolute_uri
 
 __all__ = ["assets_of", "due_asset", "job_asset", "slug", "table_asset", "vacuums_due_asset"]
@@ -20,17 +20,17 @@ _WORDS = r"[A-Za-z0-9.-]+(_[A-Za-z0-9.-]+)*"
 _PLAIN = re.compile(f"{_WORDS}(/{_WORDS})*")
 
 
-def table_asset(table: WatchedTable) -> Asset:
+def table_asset(table: TableSettings) -> Asset:
     """The table. Only work that changes its rows creates events: maintenance wakes no consumer."""
     return Asset(name=table.name, uri=absolute_uri(table.path))
 
 
-def job_asset(table: WatchedTable, job: str) -> Asset:
+def job_asset(table: TableSettings, job: str) -> Asset:
     """One job's result, below the table's URI: an event for each run of it."""
     return Asset(name=f"{table.name}/dv/{job}", uri=f"{absolute_uri(table.path)}/?dv={quote(job)}")
 
 
-def due_asset(table: WatchedTable, trigger: DvTrigger, name: str = "due") -> Asset:
+def due_asset(table: TableSettings, trigger: DvTrigger, name: str = "due") -> Asset:
     """An event for each data change that made work due, found by the triggerer."""
     asset = job_asset(table, name)
     return Asset(name=asset.name, uri=asset.uri, watchers=[AssetWatcher(name=asset.name, trigger=trigger)])

@@ -11,7 +11,7 @@ from dv_maintenance.airflow.assets import assets_of
 from dv_maintenance.airflow.hook import DvHook
 from dv_maintenance.airflow.tables import watch_config, watched
 from dv_maintenance.errors import UsageError
-from dv_maintenance.service.tables_file import WatchConfig, WatchedTable
+from dv_maintenance.service.tables_file import TableSettings, WatchConfig
 
 __all__ = ["FILE_FIELDS", "TABLE_FIELDS", "OnFile", "OnTable", "is_true"]
 
@@ -56,7 +56,7 @@ class OnTable(_Stopped):
         self.tables_file = tables_file
         self.storage_conn_id = storage_conn_id
 
-    def watched(self) -> WatchedTable:
+    def watched(self) -> TableSettings:
         """The table's settings. Raises as ``tables.watched``."""
         options = DvHook(self.storage_conn_id).get_conn() if self.storage_conn_id else {}
         return watched(self.table, self.tables_file, options)

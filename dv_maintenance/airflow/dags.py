@@ -18,7 +18,7 @@ from dv_maintenance.airflow.trigger import DvTrigger, DvVacuumsTrigger
 from dv_maintenance.airflow.vacuums import DvVacuumsOperator
 from dv_maintenance.service.checks import FSCK
 from dv_maintenance.service.settings import Schedule, ScheduledJob, scheduled_jobs
-from dv_maintenance.service.tables_file import Job, WatchConfig, WatchedTable
+from dv_maintenance.service.tables_file import Job, TableSettings, WatchConfig
 
 try:
     from airflow.sdk import AssetOrTimeSchedule, CronTriggerTimetable
@@ -177,7 +177,7 @@ class _Builder:
             night >> DvTablesCheckOperator(task_id="check", of="night", alerts=self.fail_on is not None)
         return dag
 
-    def _dag(self, job: ScheduledJob, tables: Sequence[WatchedTable], *, alone: bool) -> DAG:
+    def _dag(self, job: ScheduledJob, tables: Sequence[TableSettings], *, alone: bool) -> DAG:
         """A run at a time, and in it a task at a time, so that jobs of a table wait for each other."""
         with DAG(
             f"{job.name}.{slug(tables[0].name)}" if alone else job.name,
@@ -198,7 +198,7 @@ class _Builder:
                         self._tasks(table, job)
         return dag
 
-    def _schedule(self, job: ScheduledJob, tables: Sequence[WatchedTable], *, alone: bool) -> Any:
+    def _schedule(self, job: ScheduledJob, tables: Sequence[TableSettings], *, alone: bool) -> Any:
         clock = None if job.cron is None else CronTriggerTimetable(job.cron, timezone=job.timezone)
         if self.config.sensor is None:
             return clock
@@ -215,7 +215,7 @@ class _Builder:
             return clock
         return AssetAny(*due) if clock is None else AssetOrTimeSchedule(assets=AssetAny(*due), timetable=clock)
 
-    def _tasks(self, table: WatchedTable, job: ScheduledJob) -> None:
+    def _tasks(self, table: TableSettings, job: ScheduledJob) -> None:
         """A rewrite that fails does not stop the vacuum. Manifests list what the rewrite wrote."""
         builders: dict[str, Any] = {"optimize": self._optimize, "manifest": self._manifest, "vacuum": self._vacuum}
         wanted = set(table.jobs) & set(self._jobs(job))
@@ -229,7 +229,7 @@ class _Builder:
         """Without those that a DAG for all tables does."""
         return [each for each in job.jobs if not (self.at_night and each == "optimize")]
 
-    def _fsck(self, table: WatchedTable, schedule: Schedule) -> DAG:
+    def _fsck(self, table: TableSettings, schedule: Schedule) -> DAG:
         """Reads every footer and deletion vector; apart from maintenance, which must not wait for it."""
         with DAG(
             f"{self.config.name}_fsck.{slug(table.name)}",
@@ -244,20 +244,20 @@ class _Builder:
             DvCheckOperator(task_id=FSCK, checks=[FSCK], fail_on=self.fail_on, **self._common(table))
         return dag
 
-    def _optimize(self, table: WatchedTable, **kwargs: Any) -> BaseOperator:
+    def _optimize(self, table: TableSettings, **kwargs: Any) -> BaseOperator:
         # The first of those that could run: the vacuum then finds what it replaced.
         return DvOptimizeOperator(
             task_id="optimize", priority_weight=10, **self._common(table, "optimize"), **self.spark, **kwargs
         )
 
-    def _manifest(self, table: WatchedTable) -> BaseOperator:
+    def _manifest(self, table: TableSettings) -> BaseOperator:
         common = self._common(table, "manifest")
         return DvManifestOperator(task_id="manifest", only_if_due=_BY_WATCHER, **common, **self.spark)
 
-    def _vacuum(self, table: WatchedTable) -> BaseOperator:
+    def _vacuum(self, table: TableSettings) -> BaseOperator:
         return DvVacuumOperator(task_id="vacuum", only_if_due=_BY_WATCHER, **self._common(table, "vacuum"))
 
-    def _common(self, table: WatchedTable, job: str | None = None) -> dict[str, Any]:
+    def _common(self, table: TableSettings, job: str | None = None) -> dict[str, Any]:
         return {
             "table": table.name,
             **self.options,
@@ -267,7 +267,7 @@ class _Builder:
             **({"pool": self.pool.format(table=slug(table.name))} if self.pool else {}),
         }
 
-    def _backfills(self, table: WatchedTable) -> DAG:
+    def _backfills(self, table: TableSettings) -> DAG:
         """A data interval is a partition. It runs only when somebody starts it."""
         every, start = _window(table) or ("", None)
         cron, key = _WINDOWS[every]
@@ -294,7 +294,7 @@ def _spark(config: WatchConfig, conn_id: str | None) -> dict[str, Any]:
     return {"config_kwargs": settings, "engine": config.spark.engine}
 
 
-def _window(table: WatchedTable) -> tuple[str, datetime] | None:
+def _window(table: TableSettings) -> tuple[str, datetime] | None:
     """How long a window is and when the first one begins, if the table's keys are those of one column of windows."""
     columns = () if table.partitions is None else table.partitions.columns
     if len(columns) != 1 or columns[0].every is None or columns[0].start is None:
@@ -302,6 +302,6 @@ def _window(table: WatchedTable) -> tuple[str, datetime] | None:
     return columns[0].every, columns[0].start.replace(tzinfo=UTC)
 
 
-def _tags(table: WatchedTable) -> list[str]:
+def _tags(table: TableSettings) -> list[str]:
     group = [table.group_name] if table.group_name else []
     return ["dv_maintenance", *group, *(f"{key}:{value}" if value else key for key, value in table.tags.items())]

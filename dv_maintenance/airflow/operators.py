@@ -25,7 +25,7 @@ from dv_maintenance.service.checks import check, check_names
 from dv_maintenance.service.engines import EngineOf
 from dv_maintenance.service.erasure import purge_erased_rows
 from dv_maintenance.service.outcome import Outcome
-from dv_maintenance.service.tables_file import WatchedTable
+from dv_maintenance.service.tables_file import TableSettings
 from dv_maintenance.tables.table import Table
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class _Table(OnTable):
 class _On:
     """What a verb works on. ``attempt``: from 1."""
 
-    table: WatchedTable
+    table: TableSettings
     opened: Table
     attempt: int
 

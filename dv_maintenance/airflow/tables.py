@@ -10,14 +10,14 @@ from airflow.providers.common.compat.sdk import AirflowFailException
 
 from dv_maintenance.config import Document
 from dv_maintenance.errors import DvMaintenanceError, RetryableError, UsageError
-from dv_maintenance.service.tables_file import WatchConfig, WatchedTable
+from dv_maintenance.service.tables_file import TableSettings, WatchConfig
 
 __all__ = ["in_airflow_terms", "watch_config", "watched"]
 
 
 def watched(
     table: str | Mapping[str, Any], tables_file: str | None = None, storage_options: Mapping[str, str] | None = None
-) -> WatchedTable:
+) -> TableSettings:
     """The table's settings.
 
     table : its path or URI, or a mapping with the keys of a table in YAML; with ``tables_file``, its name there.
@@ -57,7 +57,7 @@ def watch_config(tables_file: str, name: str | None, storage_options: Mapping[st
     return configs[0].model_copy(update={"tables": tables})
 
 
-def _with_options(table: WatchedTable, options: Mapping[str, str]) -> WatchedTable:
+def _with_options(table: TableSettings, options: Mapping[str, str]) -> TableSettings:
     return table.model_copy(update={"storage_options": {**options, **table.storage_options}})
 
 

@@ -21,7 +21,7 @@ from dv_maintenance.errors import DvMaintenanceError, UsageError, redacted
 from dv_maintenance.service.budget import NotReached, within_budget
 from dv_maintenance.service.cursor import Cursor, TableState
 from dv_maintenance.service.observe import Observer
-from dv_maintenance.service.tables_file import Job, WatchedTable
+from dv_maintenance.service.tables_file import Job, TableSettings
 
 __all__ = ["DvTrigger", "DvVacuumsTrigger"]
 
@@ -51,7 +51,7 @@ class _Watch(BaseEventTrigger):
         self.storage_conn_id = storage_conn_id
         self.every_seconds = every_seconds
         self._observer = Observer(data_versions=True)
-        self._loaded: tuple[float | None, list[WatchedTable]] | None = None
+        self._loaded: tuple[float | None, list[TableSettings]] | None = None
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Yields an event per inspection that found new work, forever. A table that can't be read is a line in the
@@ -133,7 +133,7 @@ class _Watch(BaseEventTrigger):
             await store.aset(_STATE, {"cursor": Cursor(states).to_json(), "fired": dict(fired)})
 
     @abstractmethod
-    def _tables(self, options: Mapping[str, str]) -> list[WatchedTable]: ...
+    def _tables(self, options: Mapping[str, str]) -> list[TableSettings]: ...
 
     @abstractmethod
     def _event(self, found: list[dict[str, Any]]) -> dict[str, Any]: ...
@@ -172,7 +172,7 @@ class DvTrigger(_Watch):
         }
         return f"{__name__}.{type(self).__name__}", kwargs
 
-    def _tables(self, options: Mapping[str, str]) -> list[WatchedTable]:
+    def _tables(self, options: Mapping[str, str]) -> list[TableSettings]:
         from dv_maintenance.airflow.tables import watched
 
         found = watched(self.table, self.tables_file, options)
@@ -212,7 +212,7 @@ class DvVacuumsTrigger(_Watch):
         }
         return f"{__name__}.{type(self).__name__}", kwargs
 
-    def _tables(self, options: Mapping[str, str]) -> list[WatchedTable]:
+    def _tables(self, options: Mapping[str, str]) -> list[TableSettings]:
         from dv_maintenance.airflow.tables import watch_config
 
         tables = watch_config(self.file, self.name, options).tables

@@ -16,7 +16,7 @@ from dv_maintenance.airflow.tables import in_airflow_terms
 from dv_maintenance.errors import DvMaintenanceError, RetryableError
 from dv_maintenance.service import verbs
 from dv_maintenance.service.outcome import Outcome
-from dv_maintenance.service.tables_file import WatchedTable
+from dv_maintenance.service.tables_file import TableSettings
 from dv_maintenance.service.text import count
 
 __all__ = ["DvVacuumsOperator"]
@@ -76,7 +76,7 @@ class DvVacuumsOperator(OnFile):
         return shown
 
 
-def _vacuumed(table: WatchedTable, *, only_if_due: bool) -> Outcome:
+def _vacuumed(table: TableSettings, *, only_if_due: bool) -> Outcome:
     opened = verbs.opened(table)
     clean = verbs.nothing_due(table, opened, "vacuum") if only_if_due else None
     return clean or verbs.vacuum_by_policy(table, opened)[0]

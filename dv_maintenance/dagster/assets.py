@@ -33,7 +33,7 @@ from dv_maintenance.service import verbs
 from dv_maintenance.service.checks import PARTITIONS, Finding, due_plan
 from dv_maintenance.service.outcome import Outcome
 from dv_maintenance.service.partitions import describe, due_keys, label
-from dv_maintenance.service.tables_file import Job, WatchedTable
+from dv_maintenance.service.tables_file import Job, TableSettings
 from dv_maintenance.storage import absolute_uri
 from dv_maintenance.tables.model import Snapshot
 from dv_maintenance.tables.registry import known_format
@@ -58,7 +58,7 @@ _PARTITION_TAG = "dagster/partition"
 _RECORDS_WHOLE_TABLE = Version(dg.__version__) >= Version("1.12.20")
 
 
-def build_dv_assets(tables: Iterable[WatchedTable], *, group_name: str = GROUP) -> list[dg.AssetsDefinition]:
+def build_dv_assets(tables: Iterable[TableSettings], *, group_name: str = GROUP) -> list[dg.AssetsDefinition]:
     """The assets of each table, one for itself and one for each of its ``jobs``. Opens no table: it need not exist yet.
 
     group_name : the group of tables without a ``group_name`` of their own.
@@ -74,7 +74,7 @@ def build_dv_assets(tables: Iterable[WatchedTable], *, group_name: str = GROUP) 
         return [asset for table in tables for asset in _assets(table, group_name)]
 
 
-def _assets(table: WatchedTable, group: str) -> Iterator[dg.AssetsDefinition]:
+def _assets(table: TableSettings, group: str) -> Iterator[dg.AssetsDefinition]:
     if table.observe:
         yield _observed(table, group)
     builders = {"optimize": _optimize, "vacuum": _vacuum, "manifest": _manifest}
@@ -86,7 +86,7 @@ def _kinds(format: str | None) -> set[str] | None:
     return {known.kind} if known is not None and known.kind else None
 
 
-def _observed(table: WatchedTable, group: str) -> dg.AssetsDefinition:
+def _observed(table: TableSettings, group: str) -> dg.AssetsDefinition:
     key = naming.table_key(table)
     spec = dg.AssetSpec(
         key,
@@ -126,7 +126,7 @@ def _observed(table: WatchedTable, group: str) -> dg.AssetsDefinition:
     return nodes.observable(observe, name=naming.op_name(table, "observe"), spec=spec, checks=check_specs(table))
 
 
-def _keep_in_step(context: dg.AssetExecutionContext, table: WatchedTable, opened: Table, snapshot: Snapshot) -> None:
+def _keep_in_step(context: dg.AssetExecutionContext, table: TableSettings, opened: Table, snapshot: Snapshot) -> None:
     """Dagster's partitions, and what it knows of those without work, as a tick of the sensor does it."""
     if table.partitions is None:
         return
@@ -144,7 +144,7 @@ def _keep_in_step(context: dg.AssetExecutionContext, table: WatchedTable, opened
         instance.report_runless_asset_event(event)
 
 
-def _optimize(table: WatchedTable, group: str) -> dg.AssetsDefinition:
+def _optimize(table: TableSettings, group: str) -> dg.AssetsDefinition:
     description = f"Rewrites files of {table.name} with too many deleted rows, and merges small ones."
     if table.partitions is not None:
         status = f"`{naming.table_key(table).to_user_string()}`, check `{PARTITIONS}`"
@@ -213,7 +213,7 @@ def _chosen(context: dg.AssetExecutionContext) -> list[str]:
     return list(context.partition_keys) if context.has_partition_key or context.has_partition_key_range else []
 
 
-def _vacuum(table: WatchedTable, group: str) -> dg.AssetsDefinition:
+def _vacuum(table: TableSettings, group: str) -> dg.AssetsDefinition:
     description = f"Deletes data and deletion vector files of {table.name} that no version inside the retention needs."
 
     def vacuum(context: dg.AssetExecutionContext, _: Any) -> Iterator[dg.MaterializeResult[None]]:
@@ -248,7 +248,7 @@ def _vacuum(table: WatchedTable, group: str) -> dg.AssetsDefinition:
     )
 
 
-def _manifest(table: WatchedTable, group: str) -> dg.AssetsDefinition:
+def _manifest(table: TableSettings, group: str) -> dg.AssetsDefinition:
     description = (
         f"Manifests of {table.name} for readers without deletion vectors. Deletion vectors that the policy left alone "
         "are purged first."
@@ -275,7 +275,7 @@ def _manifest(table: WatchedTable, group: str) -> dg.AssetsDefinition:
     )
 
 
-def _about(table: WatchedTable) -> dict[str, Any]:
+def _about(table: TableSettings) -> dict[str, Any]:
     """What an asset's page shows before anything happened."""
     within = table.policy.erase_within
     return {"dagster/uri": absolute_uri(table.path)} | (
@@ -284,7 +284,7 @@ def _about(table: WatchedTable) -> dict[str, Any]:
 
 
 def _planned(
-    context: dg.AssetExecutionContext, table: WatchedTable, job: Job, outcome: Outcome, keys: Sequence[str] = ()
+    context: dg.AssetExecutionContext, table: TableSettings, job: Job, outcome: Outcome, keys: Sequence[str] = ()
 ) -> None:
     """Show a dry run. Nothing was done, so the asset gets no materialization."""
     entries = metadata.render(outcome) | {DRY_RUN: True}
@@ -292,7 +292,7 @@ def _planned(
     context.log_event(dg.AssetObservation(naming.job_key(table, job), metadata=entries, partition=partition))
 
 
-def _spec(table: WatchedTable, job: Job, group: str, description: str) -> dg.AssetSpec:
+def _spec(table: TableSettings, job: Job, group: str, description: str) -> dg.AssetSpec:
     """Downstream of the table, or of its ``optimize``: vacuum deletes the files that it replaces, manifests list those
     that it writes.
     """

@@ -14,7 +14,7 @@ from dv_maintenance.dagster import naming
 from dv_maintenance.service.settings import JOBS
 
 if TYPE_CHECKING:
-    from dv_maintenance.service.tables_file import WatchedTable
+    from dv_maintenance.service.tables_file import TableSettings
 
 __all__ = ["at_work", "working_on"]
 
@@ -44,7 +44,7 @@ def at_work(instance: dg.DagsterInstance) -> dict[str, str]:
     return found | {name: f"run {run[:8]}" for run, name in _runs(instance)}
 
 
-def working_on(table: WatchedTable, found: Mapping[str, str]) -> str | None:
+def working_on(table: TableSettings, found: Mapping[str, str]) -> str | None:
     """The run or backfill of :func:`at_work` that maintains a table."""
     if not found:
         return None  # a tick asks for each of its tables

@@ -15,7 +15,7 @@ from dv_maintenance.service.settings import JOBS
 if TYPE_CHECKING:
     from dagster._core.definitions.assets.graph.base_asset_graph import BaseAssetGraph
 
-    from dv_maintenance.service.tables_file import Job, WatchedTable
+    from dv_maintenance.service.tables_file import Job, TableSettings
 
 __all__ = ["build_dv_fsck_job", "build_dv_job", "build_dv_presets", "build_dv_schedule"]
 
@@ -23,7 +23,7 @@ _MOST_IN_A_PRESET = 100
 _DESCRIPTION = "Observes every table, then runs its jobs (optimize, vacuum, manifest) by its settings."
 
 
-def build_dv_job(tables: Iterable[WatchedTable], *, name: str = "dv_maintenance", jobs: Iterable[Job] = JOBS) -> Any:
+def build_dv_job(tables: Iterable[TableSettings], *, name: str = "dv_maintenance", jobs: Iterable[Job] = JOBS) -> Any:
     """A job that observes every table with ``observe``, then runs those of ``jobs`` that the table has. It runs in one
     process with one Spark session. Without ``optimize`` in ``jobs`` nothing is observed. The check ``fsck`` is not part
     of it.
@@ -42,7 +42,7 @@ def build_dv_job(tables: Iterable[WatchedTable], *, name: str = "dv_maintenance"
     )
 
 
-def build_dv_presets(tables: Iterable[WatchedTable], *, name: str = "dv_maintenance") -> list[Any]:
+def build_dv_presets(tables: Iterable[TableSettings], *, name: str = "dv_maintenance") -> list[Any]:
     """Two jobs for Dagster's launchpad, which opens with their run config: ``<name>_plan`` changes nothing and shows
     what ``optimize`` would do, ``<name>_purge`` purges every deletion vector. Tables can be taken out there, and
     settings changed. None for more than a hundred tables, whose config would be too long to read, nor for tables with
@@ -66,7 +66,7 @@ def build_dv_presets(tables: Iterable[WatchedTable], *, name: str = "dv_maintena
     ]
 
 
-def build_dv_fsck_job(tables: Iterable[WatchedTable], *, name: str = "dv_fsck") -> Any:
+def build_dv_fsck_job(tables: Iterable[TableSettings], *, name: str = "dv_fsck") -> Any:
     """A job that runs the check ``fsck`` of every table, one after the other. It needs no Spark and repairs nothing."""
     return dg.define_asset_job(
         name,
@@ -90,7 +90,7 @@ class _FsckChecks(dg.AssetSelection):
         return {key for key in asset_graph.asset_check_keys if key.name == FSCK}
 
 
-def _keys(table: WatchedTable, jobs: frozenset[Job]) -> list[dg.AssetKey]:
+def _keys(table: TableSettings, jobs: frozenset[Job]) -> list[dg.AssetKey]:
     chosen = [job for job in table.jobs if job in jobs]
     together = [job for job in chosen if job != "optimize" or table.partitions is None]
     # With `observe: false` the asset is another's: selecting it would run it.

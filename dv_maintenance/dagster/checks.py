@@ -29,7 +29,7 @@ from dv_maintenance.service.checks import (
     has_partitions,
 )
 from dv_maintenance.service.inspection import Downstream
-from dv_maintenance.service.tables_file import WatchedTable
+from dv_maintenance.service.tables_file import TableSettings
 from dv_maintenance.service.verbs import opened
 from dv_maintenance.tables.table import Table
 
@@ -47,7 +47,7 @@ __all__ = [
 _ROWS_SHOWN = 50
 
 
-def build_dv_checks(tables: Iterable[WatchedTable]) -> list[dg.AssetChecksDefinition]:
+def build_dv_checks(tables: Iterable[TableSettings]) -> list[dg.AssetChecksDefinition]:
     """The checks of each table with ``observe: false``, whose asset is another's: one op per table, which reads its log
     once. The checks of other tables come with their assets; see ``build_dv_assets``. Needs no Spark and opens nothing
     yet. ``fsck``, which reads every footer and deletion vector, is left out of runs that have assets; see
@@ -59,18 +59,18 @@ def build_dv_checks(tables: Iterable[WatchedTable]) -> list[dg.AssetChecksDefini
     return [_checks(table) for table in tables if not table.observe]
 
 
-def check_result(table: WatchedTable, finding: Finding) -> dg.AssetCheckResult:
+def check_result(table: TableSettings, finding: Finding) -> dg.AssetCheckResult:
     """A finding as the result of the check of that name. Checks that passed have the severity WARN, too."""
     return dg.AssetCheckResult(**_of(table, finding))
 
 
-def check_evaluation(table: WatchedTable, finding: Finding) -> dg.AssetCheckEvaluation:
+def check_evaluation(table: TableSettings, finding: Finding) -> dg.AssetCheckEvaluation:
     """The same for a sensor's tick, or for an op that is not the check's own."""
     return dg.AssetCheckEvaluation(**_of(table, finding), blocking=False)
 
 
 def checked_after(
-    context: dg.OpExecutionContext, watched: WatchedTable, table: Table | None = None, besides: Collection[str] = ()
+    context: dg.OpExecutionContext, watched: TableSettings, table: Table | None = None, besides: Collection[str] = ()
 ) -> list[Finding]:
     """Evaluate the checks that need only the log after work on a table: work that cured it turns them to passed. They
     never fail the run. ``besides``: checks to leave out.
@@ -89,11 +89,11 @@ def checked_after(
     return found
 
 
-def _downstream(context: dg.OpExecutionContext | dg.AssetExecutionContext, table: WatchedTable) -> Downstream:
+def _downstream(context: dg.OpExecutionContext | dg.AssetExecutionContext, table: TableSettings) -> Downstream:
     return lambda now: reads_downstream(context.instance, asset_graph(context), table, now)
 
 
-def _of(table: WatchedTable, finding: Finding) -> dict[str, Any]:
+def _of(table: TableSettings, finding: Finding) -> dict[str, Any]:
     error = finding.severity == "error"
     rows = [dg.TableRecord(dict(row)) for row in finding.rows[:_ROWS_SHOWN]]
     return {
@@ -119,7 +119,7 @@ def asked_of(context: dg.OpExecutionContext | dg.AssetExecutionContext) -> list[
 
 def evaluated(
     context: dg.OpExecutionContext | dg.AssetExecutionContext,
-    table: WatchedTable,
+    table: TableSettings,
     names: Sequence[str],
     opened: Callable[[], Table],
 ) -> Iterator[tuple[Finding, dg.AssetCheckResult]]:
@@ -132,7 +132,7 @@ def evaluated(
         yield finding, check_result(table, finding)
 
 
-def check_specs(table: WatchedTable, additional_deps: Sequence[dg.AssetKey] = ()) -> list[dg.AssetCheckSpec]:
+def check_specs(table: TableSettings, additional_deps: Sequence[dg.AssetKey] = ()) -> list[dg.AssetCheckSpec]:
     """Of all its checks, ``fsck`` included. ``additional_deps``: assets whose work they wait for in a run."""
     return [
         dg.AssetCheckSpec(
@@ -146,7 +146,7 @@ def check_specs(table: WatchedTable, additional_deps: Sequence[dg.AssetKey] = ()
     ]
 
 
-def _checks(table: WatchedTable) -> dg.AssetChecksDefinition:
+def _checks(table: TableSettings) -> dg.AssetChecksDefinition:
     def checks(context: dg.AssetCheckExecutionContext, _: Any) -> Iterator[dg.AssetCheckResult]:
         step = context.op_execution_context
         yield from (result for _, result in evaluated(step, table, asked_of(step), lambda: opened(table)))

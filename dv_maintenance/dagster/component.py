@@ -27,7 +27,7 @@ from dv_maintenance.errors import UsageError
 from dv_maintenance.service import settings
 from dv_maintenance.service.listing import Listing
 from dv_maintenance.service.policies import Policy
-from dv_maintenance.service.tables_file import WatchConfig, WatchedTable
+from dv_maintenance.service.tables_file import TableSettings, WatchConfig
 
 if TYPE_CHECKING:
     from dagster_shared.yaml_utils.source_position import SourcePositionTree
@@ -228,7 +228,7 @@ class DvMaintainedTables(_Listing):
         return Document(data, tree.position.filename, dict(_lines(tree.children.get("attributes", tree), ())))
 
 
-def _assets(table: WatchedTable, where: str) -> list[dg.AssetsDefinition]:
+def _assets(table: TableSettings, where: str) -> list[dg.AssetsDefinition]:
     """``where``: file and line of the table's entry, for errors in what only Dagster checks."""
     try:
         return build_dv_assets([table])
@@ -237,7 +237,7 @@ def _assets(table: WatchedTable, where: str) -> list[dg.AssetsDefinition]:
 
 
 def _sensors(
-    config: WatchConfig, tables: list[WatchedTable], report: dg.AssetsDefinition | None
+    config: WatchConfig, tables: list[TableSettings], report: dg.AssetsDefinition | None
 ) -> Iterator[dg.SensorDefinition]:
     if config.sensor is not None:
         every = config.sensor.every_seconds
@@ -252,7 +252,7 @@ def _sensors(
 
 
 def _folder_sensors(
-    config: WatchConfig, located: list[tuple[Location, WatchedTable]], document: Document, *, kept: bool
+    config: WatchConfig, located: list[tuple[Location, TableSettings]], document: Document, *, kept: bool
 ) -> Iterator[dg.SensorDefinition]:
     if config.sensor is not None and config.folders:
         yield build_dv_folders_sensor(

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 import dagster as dg
 
 from dv_maintenance.dagster import naming
-from dv_maintenance.service.tables_file import WatchedTable
+from dv_maintenance.service.tables_file import TableSettings
 
 __all__ = ["MonthlyCost", "costs_by_month"]
 
@@ -35,7 +35,7 @@ class MonthlyCost:
     bytes_out: int
 
 
-def costs_by_month(instance: dg.DagsterInstance, tables: Iterable[WatchedTable], since: datetime) -> list[MonthlyCost]:
+def costs_by_month(instance: dg.DagsterInstance, tables: Iterable[TableSettings], since: datetime) -> list[MonthlyCost]:
     """The newest month first, and in it the most expensive table first. Months without rewrites are left out.
 
     since : materializations after this time.

@@ -15,7 +15,7 @@ from dv_maintenance.service.settings import JOBS
 
 if TYPE_CHECKING:
     from dv_maintenance.service.reads import Reads
-    from dv_maintenance.service.tables_file import WatchedTable
+    from dv_maintenance.service.tables_file import TableSettings
 
 __all__ = ["asset_graph", "reads_downstream"]
 
@@ -35,7 +35,7 @@ def asset_graph(
 
 
 def reads_downstream(
-    instance: dg.DagsterInstance, graph: BaseAssetGraph[Any] | None, table: WatchedTable, now: int
+    instance: dg.DagsterInstance, graph: BaseAssetGraph[Any] | None, table: TableSettings, now: int
 ) -> Reads | None:
     """The reads of a table by its downstream assets; ``None`` if it has none, or none was materialized.
 

@@ -13,14 +13,14 @@ from dv_maintenance.dagster.resources import engine_of
 from dv_maintenance.errors import UsageError
 from dv_maintenance.service.erasure import purge_erased_rows, sum_up
 from dv_maintenance.service.outcome import Outcome
-from dv_maintenance.service.tables_file import WatchedTable
+from dv_maintenance.service.tables_file import TableSettings
 from dv_maintenance.tables.table import Table
 
 __all__ = ["build_erasure_job"]
 
 
 def build_erasure_job(
-    tables: Iterable[WatchedTable],
+    tables: Iterable[TableSettings],
     *,
     columns: Mapping[str, Sequence[str]] | None = None,
     name: str = "dv_erasure",
@@ -88,7 +88,7 @@ def build_erasure_job(
     )
 
 
-def _purge_erased(table: WatchedTable) -> dg.OpDefinition:
+def _purge_erased(table: TableSettings) -> dg.OpDefinition:
     description = "Rewrites the files that held deleted rows, and says when the old ones can be deleted."
     config = {"purge_all": dg.Field(bool, default_value=False)}
     settings = settings_of(table, "purge_erased", description, config, spark=True)

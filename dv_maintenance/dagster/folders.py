@@ -10,7 +10,7 @@ import dagster as dg
 from dv_maintenance.errors import DvMaintenanceError
 
 if TYPE_CHECKING:
-    from dv_maintenance.service.tables_file import WatchedTable
+    from dv_maintenance.service.tables_file import TableSettings
 
 __all__ = ["build_dv_folders_sensor"]
 
@@ -18,8 +18,8 @@ _SHOWN: Final = 20
 
 
 def build_dv_folders_sensor(
-    search: Callable[[], Iterable[WatchedTable]],
-    tables: Iterable[WatchedTable],
+    search: Callable[[], Iterable[TableSettings]],
+    tables: Iterable[TableSettings],
     *,
     name: str = "dv_folders",
     kept: bool,

@@ -20,7 +20,7 @@ from dv_maintenance.service.cursor import TableState
 from dv_maintenance.service.lake import rank, scan
 from dv_maintenance.service.metrics import LastRun, exposition, publish
 from dv_maintenance.service.reports.lake import of_lake
-from dv_maintenance.service.tables_file import WatchedTable
+from dv_maintenance.service.tables_file import TableSettings
 
 __all__ = ["build_dv_lake_report", "refresh"]
 
@@ -32,7 +32,7 @@ _REPORT_TAG: Final = "dv/lake_report"
 
 
 def build_dv_lake_report(
-    tables: Iterable[WatchedTable],
+    tables: Iterable[TableSettings],
     *,
     name: str = "dv_lake_report",
     group_name: str = GROUP,
@@ -72,7 +72,7 @@ def build_dv_lake_report(
     return report
 
 
-def _last_runs(instance: dg.DagsterInstance, tables: Iterable[WatchedTable]) -> Iterator[LastRun]:
+def _last_runs(instance: dg.DagsterInstance, tables: Iterable[TableSettings]) -> Iterator[LastRun]:
     """The last run of each table that ended, of those that were started for one table."""
     ended = [dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE]
     for table in tables:

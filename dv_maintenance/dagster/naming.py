@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 import dagster as dg
 
 if TYPE_CHECKING:
-    from dv_maintenance.service.tables_file import Job, WatchedTable
+    from dv_maintenance.service.tables_file import Job, TableSettings
 
 __all__ = [
     "DAMAGE_TAG",
@@ -41,29 +41,29 @@ _WORDS = r"[A-Za-z0-9]+(_[A-Za-z0-9]+)*"
 _PLAIN = re.compile(f"{_WORDS}(/{_WORDS})*")
 
 
-def table_key(table: WatchedTable) -> dg.AssetKey:
+def table_key(table: TableSettings) -> dg.AssetKey:
     """A name such as ``sales/orders`` is a key of two parts. Dagster derives names of ops and outputs from keys;
     characters that these may not have, such as a space, become underscores.
     """
     return dg.AssetKey([_NOT_IN_KEYS.sub("_", part) for part in table.name.split("/") if part])
 
 
-def job_key(table: WatchedTable, job: Job | Literal["simulation"]) -> dg.AssetKey:
+def job_key(table: TableSettings, job: Job | Literal["simulation"]) -> dg.AssetKey:
     """Below the table's key. Lists and graphs show the last part of a key alone, so that part names the table, too."""
     path = table_key(table).path
     name = None if job == "simulation" else table.job_names.get(job)
     return dg.AssetKey([*path, "dv", name or f"{path[-1]}_{job}"])
 
 
-def job_keys(table: WatchedTable, jobs: Iterable[Job]) -> list[dg.AssetKey]:
+def job_keys(table: TableSettings, jobs: Iterable[Job]) -> list[dg.AssetKey]:
     return [job_key(table, job) for job in jobs]
 
 
-def op_name(table: WatchedTable, what: str) -> str:
+def op_name(table: TableSettings, what: str) -> str:
     return f"{_slug(table.name)}__dv_{what}"
 
 
-def pool(table: WatchedTable) -> str:
+def pool(table: TableSettings) -> str:
     """One pool per table. The pool only avoids lost work; the commit keeps the table correct."""
     return f"dv_{_slug(table.name)}"
 

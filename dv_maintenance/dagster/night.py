@@ -19,7 +19,7 @@ from dv_maintenance.dagster.logs import shown_in
 from dv_maintenance.dagster.resources import engine_of
 from dv_maintenance.dagster.run_config import DRY_RUN
 from dv_maintenance.service.night import NightTable, Window, by_policy, clock, opened_at, work_through
-from dv_maintenance.service.tables_file import WatchedTable
+from dv_maintenance.service.tables_file import TableSettings
 
 __all__ = ["build_dv_night"]
 
@@ -27,7 +27,7 @@ _SINCE = "waiting_since"
 
 
 def build_dv_night(
-    tables: Iterable[WatchedTable], *, window: Window | None, budget: int | None, name: str = "dv_night"
+    tables: Iterable[TableSettings], *, window: Window | None, budget: int | None, name: str = "dv_night"
 ) -> dg.JobDefinition:
     """A job that rewrites files of every table with ``optimize``, as far as window and budget allow.
 
@@ -95,7 +95,7 @@ def _spent(context: dg.OpExecutionContext, opened: int | None) -> float:
     )
 
 
-def _waiting(instance: dg.DagsterInstance, table: WatchedTable) -> int | None:
+def _waiting(instance: dg.DagsterInstance, table: TableSettings) -> int | None:
     """Since when a table has waited: what the last night recorded, if none of its work was done since. What a look
     recorded of partitions without work has no run.
     """

@@ -22,7 +22,7 @@ from dv_maintenance.dagster.observed import observed_before
 from dv_maintenance.dagster.resources import engine_of
 from dv_maintenance.service import verbs
 from dv_maintenance.service.outcome import Outcome
-from dv_maintenance.service.tables_file import WatchedTable
+from dv_maintenance.service.tables_file import TableSettings
 from dv_maintenance.tables.table import Table
 
 __all__ = [
@@ -98,29 +98,29 @@ _ConfigT = TypeVar("_ConfigT", bound=dg.Config)
 _Work = Callable[[dg.OpExecutionContext, Table, _ConfigT], Outcome]
 
 
-def delete_rows_op(table: WatchedTable) -> dg.OpDefinition:
+def delete_rows_op(table: TableSettings) -> dg.OpDefinition:
     """DELETE by a condition or by keys; config: :class:`DeleteRows`. Needs Spark. The rows' bytes remain in the files
     until a purge and a vacuum: see :func:`build_erasure_job`.
     """
     return _op(table, "delete_rows", DeleteRows, _delete_rows, "Deletes rows, by deletion vectors.")
 
 
-def zorder_op(table: WatchedTable) -> dg.OpDefinition:
+def zorder_op(table: TableSettings) -> dg.OpDefinition:
     """Orders the table's files; config: :class:`Zorder`."""
     return _op(table, "zorder", Zorder, _zorder, "Orders files by columns, so that filters on them skip more.")
 
 
-def restore_op(table: WatchedTable) -> dg.OpDefinition:
+def restore_op(table: TableSettings) -> dg.OpDefinition:
     """Makes an older version the newest; config: :class:`Restore`. Moves no data, needs no Spark."""
     return _op(table, "restore", Restore, _restore, "Makes an older version the newest.", spark=False)
 
 
-def checkpoint_op(table: WatchedTable) -> dg.OpDefinition:
+def checkpoint_op(table: TableSettings) -> dg.OpDefinition:
     """Writes a checkpoint of the log, and cleans the log; config: :class:`Checkpoint`. Needs no Spark."""
     return _op(table, "checkpoint", Checkpoint, _checkpoint, "Writes a checkpoint of the log.", spark=False)
 
 
-def engine_sql_op(table: WatchedTable) -> dg.OpDefinition:
+def engine_sql_op(table: TableSettings) -> dg.OpDefinition:
     """Maintenance by the table's own engine in Spark, for tables that are refused here; config: :class:`EngineSql`."""
     return _op(
         table, "engine_sql", EngineSql, _engine_sql, "Maintenance by the table's engine, checked by another reader."
@@ -131,7 +131,7 @@ def engine_sql_op(table: WatchedTable) -> dg.OpDefinition:
 
 
 def _op(
-    table: WatchedTable,
+    table: TableSettings,
     what: str,
     config: type[_ConfigT],
     work: _Work[_ConfigT],
@@ -148,7 +148,7 @@ def _op(
     return op
 
 
-def settings_of(table: WatchedTable, what: str, description: str, config: Any, *, spark: bool) -> dict[str, Any]:
+def settings_of(table: TableSettings, what: str, description: str, config: Any, *, spark: bool) -> dict[str, Any]:
     return {
         "name": naming.op_name(table, what),
         "description": description,
@@ -160,7 +160,7 @@ def settings_of(table: WatchedTable, what: str, description: str, config: Any, *
     }
 
 
-def run(context: dg.OpExecutionContext, table: WatchedTable, work: Callable[[Table], Outcome]) -> dict[str, Any]:
+def run(context: dg.OpExecutionContext, table: TableSettings, work: Callable[[Table], Outcome]) -> dict[str, Any]:
     """Do the work, and show its outcome in the log, the op's metadata and the table's page."""
     key = naming.table_key(table)
     with in_dagster_terms(context), shown_in(context.log):

@@ -14,7 +14,7 @@ from dv_maintenance.service.partitions import GRID_COLUMNS, column_keys, ended, 
 
 if TYPE_CHECKING:
     from dv_maintenance.service.partitions import PartitionColumn
-    from dv_maintenance.service.tables_file import WatchedTable
+    from dv_maintenance.service.tables_file import TableSettings
     from dv_maintenance.tables.model import Snapshot
 
 __all__ = [
@@ -38,7 +38,7 @@ _WINDOWS: Final[Mapping[str, Callable[..., dg.PartitionsDefinition]]] = {
 }
 
 
-def partitions_def(table: WatchedTable) -> dg.PartitionsDefinition | None:
+def partitions_def(table: TableSettings) -> dg.PartitionsDefinition | None:
     """One definition per column; two columns span a grid; more are one list of combinations."""
     if table.partitions is None:
         return None
@@ -51,7 +51,7 @@ def partitions_def(table: WatchedTable) -> dg.PartitionsDefinition | None:
     return dg.MultiPartitionsDefinition(definitions)
 
 
-def backfill_policy(table: WatchedTable) -> dg.BackfillPolicy | None:
+def backfill_policy(table: TableSettings) -> dg.BackfillPolicy | None:
     if table.partitions is None:
         return None
     per_run = table.partitions.per_run
@@ -59,7 +59,7 @@ def backfill_policy(table: WatchedTable) -> dg.BackfillPolicy | None:
 
 
 def missing_partitions(
-    table: WatchedTable, snapshot: Snapshot, instance: dg.DagsterInstance
+    table: TableSettings, snapshot: Snapshot, instance: dg.DagsterInstance
 ) -> list[dg.AddDynamicPartitionsRequest]:
     """Requests for keys in the table that Dagster does not know yet; a sensor returns them as
     ``dynamic_partitions_requests``. Raises UsageError if the table is not partitioned by these columns.
@@ -76,7 +76,7 @@ def missing_partitions(
 
 
 def gone_partitions(
-    table: WatchedTable, snapshot: Snapshot, instance: dg.DagsterInstance
+    table: TableSettings, snapshot: Snapshot, instance: dg.DagsterInstance
 ) -> list[dg.DeleteDynamicPartitionsRequest]:
     """Requests to remove keys that no live file has any more. What happened in them stays recorded, and is shown again
     when they come back. None while a run or backfill is active: it may be about to start with such a key. Raises
@@ -94,7 +94,7 @@ def gone_partitions(
 
 
 def nothing_to_do(
-    table: WatchedTable, snapshot: Snapshot, due: AbstractSet[str | None], instance: dg.DagsterInstance, most: int
+    table: TableSettings, snapshot: Snapshot, due: AbstractSet[str | None], instance: dg.DagsterInstance, most: int
 ) -> list[dg.AssetMaterialization]:
     """What a run over the partitions without work would record. Without it they would stay "missing" forever, and a
     backfill of missing partitions would start Spark for nothing. Each partition gets one record, the first time that it
@@ -131,7 +131,7 @@ def nothing_to_do(
     ]
 
 
-def observe_first(table: WatchedTable) -> str:
+def observe_first(table: TableSettings) -> str:
     """What to do before partitions can be chosen; empty where they are known without the table."""
     columns = () if table.partitions is None else table.partitions.columns
     found = len(columns) > GRID_COLUMNS or any(each.every is None and each.values is None for each in columns)
@@ -144,7 +144,7 @@ def observe_first(table: WatchedTable) -> str:
     )
 
 
-def as_key(table: WatchedTable, key: str) -> str:
+def as_key(table: TableSettings, key: str) -> str:
     """A key of ``service.partitions`` as Dagster's own of a grid, which carries its dimensions."""
     columns = () if table.partitions is None else table.partitions.columns
     if len(columns) != GRID_COLUMNS:
@@ -152,7 +152,7 @@ def as_key(table: WatchedTable, key: str) -> str:
     return dg.MultiPartitionKey(dict(zip(sorted(each.name for each in columns), key.split("|"), strict=True)))
 
 
-def _of_column(table: WatchedTable, column: PartitionColumn) -> dg.PartitionsDefinition:
+def _of_column(table: TableSettings, column: PartitionColumn) -> dg.PartitionsDefinition:
     if column.every is not None and column.start is not None:
         # Includes the current window: rows are deleted there.
         return _WINDOWS[column.every](start_date=window_start(column.every, column.start), end_offset=1)
@@ -161,5 +161,5 @@ def _of_column(table: WatchedTable, column: PartitionColumn) -> dg.PartitionsDef
     return dg.DynamicPartitionsDefinition(name=_dynamic_name(table, column.name))
 
 
-def _dynamic_name(table: WatchedTable, column: str | None) -> str:
+def _dynamic_name(table: TableSettings, column: str | None) -> str:
     return naming.op_name(table, "partitions" if column is None else f"partitions/{column}")

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from dv_maintenance.service.checks import Finding
     from dv_maintenance.service.due import RunRequest
     from dv_maintenance.service.reads import Reads
-    from dv_maintenance.service.tables_file import Job, WatchedTable
+    from dv_maintenance.service.tables_file import Job, TableSettings
 
 __all__ = ["build_dv_sensor"]
 
@@ -46,7 +46,7 @@ _MAX_RECORDED = 100
 
 
 def build_dv_sensor(
-    tables: Iterable[WatchedTable],
+    tables: Iterable[TableSettings],
     *,
     name: str = "dv_accumulation",
     jobs: Iterable[Job] = JOBS,
@@ -128,7 +128,7 @@ class _Dagster:
         self.events: list[dg.AssetObservation | dg.AssetCheckEvaluation | dg.AssetMaterialization] = []
         self.partitions: list[dg.AddDynamicPartitionsRequest | dg.DeleteDynamicPartitionsRequest] = []
 
-    def busy(self, table: WatchedTable) -> str | None:
+    def busy(self, table: TableSettings) -> str | None:
         """Includes jobs that this sensor does not watch for, and custom jobs made of these ops."""
         return working_on(table, self.at_work)
 
@@ -164,21 +164,21 @@ class _Dagster:
         tags = ({naming.work_tag(request.key): request.table}, {RUN_KEY_TAG: request.key})
         return any(self.instance.get_runs_count(dg.RunsFilter(tags=each)) for each in tags)
 
-    def last_vacuum(self, table: WatchedTable) -> int | None:
+    def last_vacuum(self, table: TableSettings) -> int | None:
         made = self.instance.get_latest_materialization_event(naming.job_key(table, "vacuum"))
         return None if made is None else int(made.timestamp * 1000)
 
-    def last_observed(self, table: WatchedTable) -> tuple[int, int] | None:
+    def last_observed(self, table: TableSettings) -> tuple[int, int] | None:
         return observed_before(self.instance, naming.table_key(table))
 
-    def downstream(self, table: WatchedTable, now: int) -> Reads | None:
+    def downstream(self, table: TableSettings, now: int) -> Reads | None:
         return reads_downstream(self.instance, self.graph, table, now)
 
-    def partition_keys(self, table: WatchedTable) -> Sequence[str]:
+    def partition_keys(self, table: TableSettings) -> Sequence[str]:
         definition = partitions_def(table)
         return [] if definition is None else definition.get_partition_keys(dynamic_partitions_store=self.instance)
 
-    def record(self, table: WatchedTable, observation: Observation) -> None:
+    def record(self, table: TableSettings, observation: Observation) -> None:
         snapshot = observation.snapshot
         if snapshot is not None:
             self.partitions += missing_partitions(table, snapshot, self.instance)
@@ -191,12 +191,12 @@ class _Dagster:
         entries = render(of_inspection(observation.inspection), reason="due") | of_findings(observation.findings or ())
         self.events.append(dg.AssetObservation(naming.table_key(table), metadata=entries, tags=tags))
 
-    def check(self, table: WatchedTable, finding: Finding) -> None:
+    def check(self, table: TableSettings, finding: Finding) -> None:
         self.events.append(check_evaluation(table, finding))
 
 
 def _run_request(
-    tables: Sequence[WatchedTable], group: Sequence[RunRequest], in_one_process: Mapping[str, Any]
+    tables: Sequence[TableSettings], group: Sequence[RunRequest], in_one_process: Mapping[str, Any]
 ) -> dg.RunRequest:
     """One run for these requests, each for the table at its place."""
     ends = (ASSET_PARTITION_RANGE_START_TAG, ASSET_PARTITION_RANGE_END_TAG)

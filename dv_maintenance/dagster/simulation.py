@@ -12,14 +12,14 @@ from dv_maintenance.dagster.errors import in_dagster_terms
 from dv_maintenance.dagster.logs import shown_in
 from dv_maintenance.service import verbs
 from dv_maintenance.service.policies import Policy
-from dv_maintenance.service.tables_file import WatchedTable
+from dv_maintenance.service.tables_file import TableSettings
 from dv_maintenance.units import parse_duration
 
 __all__ = ["build_dv_simulations"]
 
 
 def build_dv_simulations(
-    tables: Iterable[WatchedTable], policies: Mapping[str, Policy] | None = None, *, since: str = "30d"
+    tables: Iterable[TableSettings], policies: Mapping[str, Policy] | None = None, *, since: str = "30d"
 ) -> list[dg.AssetsDefinition]:
     """An asset ``<table>/dv/..._simulation`` per table: it replays the table's own log under its policy and others, and
     shows a table, a picture and the numbers. It reads the log only; no schedule or sensor starts it.
@@ -35,7 +35,7 @@ def build_dv_simulations(
     return [_simulation(table, tuple((policies or {}).items()), span) for table in tables]
 
 
-def _simulation(table: WatchedTable, policies: tuple[tuple[str, Policy], ...], since: int) -> dg.AssetsDefinition:
+def _simulation(table: TableSettings, policies: tuple[tuple[str, Policy], ...], since: int) -> dg.AssetsDefinition:
     key = naming.job_key(table, "simulation")
     spec = dg.AssetSpec(
         key,

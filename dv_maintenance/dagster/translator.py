@@ -12,7 +12,7 @@ from dv_maintenance.errors import UsageError
 from dv_maintenance.service.settings import JOBS
 
 if TYPE_CHECKING:
-    from dv_maintenance.service.tables_file import Job, WatchedTable
+    from dv_maintenance.service.tables_file import Job, TableSettings
 
 __all__ = ["DvTranslator"]
 
@@ -26,31 +26,31 @@ class DvTranslator:
         assets = translator.assets(tables, build_dv_assets(tables))
     """
 
-    def get_asset_key(self, table: WatchedTable) -> dg.AssetKey:
+    def get_asset_key(self, table: TableSettings) -> dg.AssetKey:
         """The key of a table. Its maintenance assets are always below it."""
         return naming.table_key(table)
 
-    def get_job_name(self, table: WatchedTable, job: Job) -> str:
+    def get_job_name(self, table: TableSettings, job: Job) -> str:
         """The last part of the key of a maintenance asset, such as ``orders_optimize``. ``return job`` gives the keys
         that end in the job alone: ``orders/dv/optimize``.
         """
         return naming.job_key(table, job).path[-1]
 
-    def get_asset_spec(self, table: WatchedTable, job: Job | None, spec: dg.AssetSpec) -> dg.AssetSpec:
+    def get_asset_spec(self, table: TableSettings, job: Job | None, spec: dg.AssetSpec) -> dg.AssetSpec:
         """The spec to use for a table (``job`` is ``None``) or for one of its maintenance assets: group, owners, tags,
         metadata, description. Do not change the key here: see :meth:`get_asset_key`. ``table.name`` is the key.
         """
         del table, job
         return spec
 
-    def tables(self, tables: Iterable[WatchedTable]) -> list[WatchedTable]:
+    def tables(self, tables: Iterable[TableSettings]) -> list[TableSettings]:
         """The tables, named by their keys: assets, sensors, jobs and checks use these names.
 
         Raises
         ------
         UsageError : two tables have one key.
         """
-        keys: dict[dg.AssetKey, WatchedTable] = {}
+        keys: dict[dg.AssetKey, TableSettings] = {}
         for table in tables:
             key = self.get_asset_key(table)
             if key in keys:
@@ -63,12 +63,12 @@ class DvTranslator:
         return [table.with_job_names({job: self.get_job_name(table, job) for job in JOBS}) for table in named]
 
     def assets(
-        self, tables: Iterable[WatchedTable], assets: Iterable[dg.AssetsDefinition]
+        self, tables: Iterable[TableSettings], assets: Iterable[dg.AssetsDefinition]
     ) -> list[dg.AssetsDefinition]:
         """The assets that ``build_dv_assets`` made of these tables, with this translator's specs."""
         if type(self).get_asset_spec is DvTranslator.get_asset_spec:
             return list(assets)
-        places: dict[dg.AssetKey, tuple[WatchedTable, Job | None]] = {}
+        places: dict[dg.AssetKey, tuple[TableSettings, Job | None]] = {}
         for table in tables:
             places[naming.table_key(table)] = (table, None)
             places |= {naming.job_key(table, job): (table, job) for job in JOBS}

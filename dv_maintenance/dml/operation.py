@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from dv_maintenance.engine.faults import reading
 from dv_maintenance.errors import ConflictError, DvMaintenanceError, RefusedError, StorageError
 from dv_maintenance.files.parquet_footer import read_footer
+from dv_maintenance.report import Report
 from dv_maintenance.tables.rows import DeletedRows, RowChanges, RowLevelTable
 
 if TYPE_CHECKING:
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
 __all__ = ["DmlReport", "Work", "deleted_rows", "row_level", "run", "session_of"]
 
 
-@dataclass(frozen=True, slots=True)
-class DmlReport:
+@dataclass(frozen=True, slots=True, repr=False)
+class DmlReport(Report):
     """The result of an operation; under ``dry_run``, the expected result.
 
     Row counts are ``None`` if a file without a row count was removed whole.

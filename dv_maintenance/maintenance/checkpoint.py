@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from dv_maintenance.errors import RefusedError
+from dv_maintenance.report import Report
 from dv_maintenance.tables.capabilities import CheckpointableTable
 
 if TYPE_CHECKING:
@@ -15,8 +16,8 @@ if TYPE_CHECKING:
 __all__ = ["CheckpointReport", "checkpoint"]
 
 
-@dataclass(frozen=True, slots=True)
-class CheckpointReport:
+@dataclass(frozen=True, slots=True, repr=False)
+class CheckpointReport(Report):
     """``result``: see ``tables.model.CheckpointResult``."""
 
     table: str

@@ -11,6 +11,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from dv_maintenance.errors import RefusedError, UsageError
+from dv_maintenance.report import Report
 from dv_maintenance.tables.capabilities import AdoptingTable
 from dv_maintenance.tables.model import NULL_PARTITION, partition_name
 from dv_maintenance.tables.rows import AddedFile
@@ -26,8 +27,8 @@ _THREADS: Final = 16
 _SUFFIX: Final = ".parquet"
 
 
-@dataclass(frozen=True, slots=True)
-class ConvertReport:
+@dataclass(frozen=True, slots=True, repr=False)
+class ConvertReport(Report):
     """The result of a conversion.
 
     converted : false under ``dry_run``, and if the folder was a table already. In the latter case ``version`` is its

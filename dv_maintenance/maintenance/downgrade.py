@@ -11,6 +11,7 @@ from dv_maintenance.errors import ConflictError, DamagedTableError, DvMaintenanc
 from dv_maintenance.maintenance.execution.apply import purge
 from dv_maintenance.maintenance.fsck.deep import read
 from dv_maintenance.maintenance.fsck.look import look
+from dv_maintenance.report import Report
 from dv_maintenance.tables.capabilities import DowngradableTable
 from dv_maintenance.tables.fsck import FsckTable
 
@@ -27,8 +28,8 @@ __all__ = ["DowngradeReport", "downgrade"]
 _PATIENCE: Final = 10
 
 
-@dataclass(frozen=True, slots=True)
-class DowngradeReport:
+@dataclass(frozen=True, slots=True, repr=False)
+class DowngradeReport(Report):
     """The result of a downgrade.
 
     steps : the state of each step.

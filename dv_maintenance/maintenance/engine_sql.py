@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 
 from dv_maintenance.errors import DamagedTableError, DvMaintenanceError, RefusedError, UsageError
 from dv_maintenance.maintenance.health import health
+from dv_maintenance.report import Report
 from dv_maintenance.tables.capabilities import EngineSqlTable
 from dv_maintenance.tables.dv_codecs import load
 from dv_maintenance.tables.fingerprint import Fingerprint, fingerprint, row_hashes
@@ -47,8 +48,8 @@ class SqlSession(Protocol):
     def sql(self, query: str, /) -> Any: ...
 
 
-@dataclass(frozen=True, slots=True)
-class EngineSqlReport:
+@dataclass(frozen=True, slots=True, repr=False)
+class EngineSqlReport(Report):
     """The report of a maintenance job that ran as engine SQL.
 
     statement : the SQL that was run.

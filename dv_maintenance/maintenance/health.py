@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from dv_maintenance.maintenance.planning.facts import FileFacts, file_counts, file_facts
+from dv_maintenance.report import Report
 from dv_maintenance.tables.model import Snapshot, parse_partition
 
 __all__ = ["Counts", "Health", "PartitionHealth", "health", "iso_timestamp", "total"]
@@ -43,8 +44,8 @@ class PartitionHealth:
     counts: Counts
 
 
-@dataclass(frozen=True, slots=True)
-class Health:
+@dataclass(frozen=True, slots=True, repr=False)
+class Health(Report):
     """The state of one version.
 
     timestamp : epoch milliseconds.

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from dv_maintenance.errors import DvMaintenanceError
+from dv_maintenance.report import Report
 from dv_maintenance.tables.capabilities import SymlinkManifestTable
 from dv_maintenance.tables.registry import known_format
 
@@ -22,8 +23,8 @@ _RECENT = 8
 _MANIFESTS = "_symlink_format_manifest"
 
 
-@dataclass(frozen=True, slots=True)
-class ManifestReport:
+@dataclass(frozen=True, slots=True, repr=False)
+class ManifestReport(Report):
     """The manifests that were written.
 
     manifests : paths of the manifests written, relative to the table.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dv_maintenance.engine.row_counts import count_rows
 from dv_maintenance.errors import DamagedTableError, RefusedError
+from dv_maintenance.report import Report
 from dv_maintenance.tables.capabilities import RecountableTable
 
 if TYPE_CHECKING:
@@ -21,8 +22,8 @@ __all__ = ["RecountReport", "recount"]
 _THREADS: Final = 16
 
 
-@dataclass(frozen=True, slots=True)
-class RecountReport:
+@dataclass(frozen=True, slots=True, repr=False)
+class RecountReport(Report):
     """The result of a recount.
 
     version : the committed version; that before it if nothing was committed.

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from dv_maintenance.errors import DvMaintenanceError, RefusedError
+from dv_maintenance.report import Report
 from dv_maintenance.tables.capabilities import RestorableTable
 from dv_maintenance.tables.model import FileKey
 
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
 __all__ = ["RestoreReport", "restore"]
 
 
-@dataclass(frozen=True, slots=True)
-class RestoreReport:
+@dataclass(frozen=True, slots=True, repr=False)
+class RestoreReport(Report):
     """The result of a restore.
 
     result : see ``tables.model.RestoreResult``.

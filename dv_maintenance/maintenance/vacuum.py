@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from dv_maintenance.errors import DvMaintenanceError, RefusedError, UsageError
 from dv_maintenance.maintenance.health import iso_timestamp
+from dv_maintenance.report import Report
 from dv_maintenance.storage import absolute_uri
 from dv_maintenance.tables import open_table
 from dv_maintenance.tables.capabilities import ProtectingTable
@@ -26,8 +27,8 @@ __all__ = ["VacuumReport", "protecting", "vacuum"]
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class VacuumReport:
+@dataclass(frozen=True, slots=True, repr=False)
+class VacuumReport(Report):
     """The result of a vacuum.
 
     cutoff : epoch milliseconds.

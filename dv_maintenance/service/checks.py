@@ -28,7 +28,7 @@ from dv_maintenance.maintenance.meter.decide import is_due
 from dv_maintenance.maintenance.meter.of_table import decide_for, due_for
 from dv_maintenance.service.inspection import Downstream, reads_now
 from dv_maintenance.service.partitions import live_keys, partition_key
-from dv_maintenance.service.tables_file import WatchedTable
+from dv_maintenance.service.tables_file import TableSettings
 from dv_maintenance.service.text import count, shortened
 from dv_maintenance.tables import open_table
 from dv_maintenance.tables.model import parse_partition
@@ -69,7 +69,7 @@ CHECKS: Mapping[str, str] = {
 _NAMED: Final = 5
 
 
-def check_names(watched: WatchedTable) -> list[str]:
+def check_names(watched: TableSettings) -> list[str]:
     """The checks of a table, in the order of ``CHECKS``: the one for manifests only if the table has that job, the one
     for deletion files unless its format is known to have checksums, the one for deadlines only if the policy has one,
     the one for partitions only if they can be optimized. Without ``FSCK``, which reads far more than the others and has
@@ -83,13 +83,13 @@ def check_names(watched: WatchedTable) -> list[str]:
     return [name for name in CHECKS if name not in without]
 
 
-def has_partitions(watched: WatchedTable) -> bool:
+def has_partitions(watched: TableSettings) -> bool:
     """Whether an orchestrator has partitions of the table that can be optimized."""
     return watched.partitions is not None and "optimize" in watched.jobs
 
 
 def check(
-    watched: WatchedTable,
+    watched: TableSettings,
     names: Iterable[str],
     downstream: Downstream = lambda _now: None,
     opened: Callable[[], Table] | None = None,
@@ -109,7 +109,7 @@ def check(
 
 
 def by_partition(
-    watched: WatchedTable, downstream: Downstream = lambda _now: None, table: Table | None = None
+    watched: TableSettings, downstream: Downstream = lambda _now: None, table: Table | None = None
 ) -> Finding:
     """Which partitions have work now; an error of the table is a finding, too."""
     try:
@@ -121,7 +121,7 @@ def by_partition(
 
 
 def due_plan(
-    watched: WatchedTable, table: Table, snapshot: Snapshot, downstream: Downstream = lambda _now: None
+    watched: TableSettings, table: Table, snapshot: Snapshot, downstream: Downstream = lambda _now: None
 ) -> MaintenancePlan | None:
     """The plan of a run that is due now; ``None`` if none is. Raises the errors of ``decide_for``."""
     now = time.time_ns() // 1_000_000
@@ -131,7 +131,7 @@ def due_plan(
     return decide_for(table, snapshot, watched.policy, reads=reads, now=now)
 
 
-def work_left(watched: WatchedTable, snapshot: Snapshot, plan: MaintenancePlan | None) -> Finding:
+def work_left(watched: TableSettings, snapshot: Snapshot, plan: MaintenancePlan | None) -> Finding:
     """What the plan of a due run would do in each partition. Raises UsageError if the table is not partitioned by these
     columns.
     """
@@ -160,11 +160,11 @@ def work_left(watched: WatchedTable, snapshot: Snapshot, plan: MaintenancePlan |
     return Finding(PARTITIONS, "warn", reason, numbers, listed)
 
 
-def _opened(watched: WatchedTable) -> Table:
+def _opened(watched: TableSettings) -> Table:
     return open_table(watched.path, watched.format, watched.storage_options)
 
 
-def check_opened(watched: WatchedTable, table: Table, besides: Collection[str] = ()) -> list[Finding]:
+def check_opened(watched: TableSettings, table: Table, besides: Collection[str] = ()) -> list[Finding]:
     """The findings of the checks that need only the log, at the newest version. Raises the errors of reading it.
 
     besides : checks to leave out.
@@ -185,7 +185,7 @@ class Looks:
         self._oldest: OldestDv | None = None
         self._retention: tuple[Severity | None, Any] | None = None
 
-    def findings(self, watched: WatchedTable, table: Table, seen: Seen, now: int) -> list[Finding]:
+    def findings(self, watched: TableSettings, table: Table, seen: Seen, now: int) -> list[Finding]:
         """The findings of the checks that need only the log, for the version of ``seen``, which must have one."""
         snapshot = seen.snapshot
         assert snapshot is not None

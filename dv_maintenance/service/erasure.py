@@ -16,14 +16,14 @@ from dv_maintenance.service.verbs.rewrites import apply_plan
 
 if TYPE_CHECKING:
     from dv_maintenance.engine import Engine
-    from dv_maintenance.service.tables_file import WatchedTable
+    from dv_maintenance.service.tables_file import TableSettings
     from dv_maintenance.tables.table import Table
 
 __all__ = ["purge_erased_rows", "sum_up"]
 
 
 def purge_erased_rows(
-    watched: WatchedTable,
+    watched: TableSettings,
     table: Table,
     engine: Callable[[], Engine],
     deleted: Mapping[str, Any],

@@ -24,7 +24,7 @@ from dv_maintenance.units import format_instant
 if TYPE_CHECKING:
     from dv_maintenance.service.observe import Observation, Observer
     from dv_maintenance.service.reads import Reads
-    from dv_maintenance.service.tables_file import WatchedTable
+    from dv_maintenance.service.tables_file import TableSettings
 
 __all__ = ["Evaluation", "Limits", "Orchestrator", "evaluate"]
 
@@ -38,30 +38,30 @@ class Orchestrator(Protocol):
     counts as unreadable, and the others are still evaluated.
     """
 
-    def busy(self, table: WatchedTable) -> str | None:
+    def busy(self, table: TableSettings) -> str | None:
         """The run that works on the table, such as ``run 1a2b3c4d``, however started. Also called from threads."""
 
     def failures(self, request: RunRequest) -> Failures:
         """Runs of this table, version, jobs and settings that failed, since ``vacuum_checked``."""
 
-    def last_vacuum(self, table: WatchedTable) -> int | None:
+    def last_vacuum(self, table: TableSettings) -> int | None:
         """When the last vacuum ended, epoch milliseconds."""
 
-    def last_observed(self, table: WatchedTable) -> tuple[int, int] | None:
+    def last_observed(self, table: TableSettings) -> tuple[int, int] | None:
         """Version and data version of the newest observation. Called from threads."""
 
-    def downstream(self, table: WatchedTable, now: int) -> Reads | None:
+    def downstream(self, table: TableSettings, now: int) -> Reads | None:
         """The reads of the table by its downstream assets; ``None`` if they are unknown. Called from threads. ``now``:
         epoch milliseconds.
         """
 
-    def partition_keys(self, table: WatchedTable) -> Sequence[str]:
+    def partition_keys(self, table: TableSettings) -> Sequence[str]:
         """Every partition key of the table that the orchestrator knows, in its order."""
 
-    def record(self, table: WatchedTable, observation: Observation) -> None:
+    def record(self, table: TableSettings, observation: Observation) -> None:
         """Record a new version of the table."""
 
-    def check(self, table: WatchedTable, finding: Finding) -> None:
+    def check(self, table: TableSettings, finding: Finding) -> None:
         """Record the current result of the check of that name."""
 
 
@@ -91,7 +91,7 @@ class Evaluation:
 
 
 def evaluate(
-    tables: Sequence[WatchedTable],
+    tables: Sequence[TableSettings],
     cursor: str | None,
     orchestrator: Orchestrator,
     observer: Observer,
@@ -121,7 +121,7 @@ class _Evaluation:
 
     def __init__(
         self,
-        tables: Sequence[WatchedTable],
+        tables: Sequence[TableSettings],
         cursor: Cursor,
         orchestrator: Orchestrator,
         observer: Observer,
@@ -155,10 +155,10 @@ class _Evaluation:
                     self._report_error(table, error)
         return self._summary()
 
-    def _probe(self, table: WatchedTable) -> int:
+    def _probe(self, table: TableSettings) -> int:
         return self.observer.probe(table, self.states.get(table.name))
 
-    def _observe(self, table: WatchedTable, version: int) -> Observation:
+    def _observe(self, table: TableSettings, version: int) -> Observation:
         return self.observer.observe(
             table,
             self.states.get(table.name),
@@ -168,7 +168,7 @@ class _Evaluation:
             downstream=lambda now: self.orchestrator.downstream(table, now),
         )
 
-    def _process(self, table: WatchedTable, found: Observation) -> None:
+    def _process(self, table: TableSettings, found: Observation) -> None:
         last = self.states.get(table.name, TableState(Inspection(table.name)))
         state = TableState(found.inspection, found.data_version, last.readable_since, last.checked_until)
         if self.observer.data_versions:
@@ -193,7 +193,7 @@ class _Evaluation:
         if found.inspection.due:
             self._request(table, found)
 
-    def _request(self, table: WatchedTable, found: Observation) -> None:
+    def _request(self, table: TableSettings, found: Observation) -> None:
         inspection, busy = found.inspection, self.orchestrator.busy(table)
         if busy is not None:
             self.notes.append(f"{table.name}: {' and '.join(inspection.due)} due, but {busy} is working on it")
@@ -217,7 +217,7 @@ class _Evaluation:
             _log.info("%s: requesting a run of %s at version %s", table.name, " and ".join(run.jobs), run.version)
             return
 
-    def _tried_again(self, table: WatchedTable, run: RunRequest, failures: Failures) -> bool:
+    def _tried_again(self, table: TableSettings, run: RunRequest, failures: Failures) -> bool:
         state = self.states[table.name]
         if failures.damage and state.readable:
             # Files can go missing without a commit, after the last look at them.
@@ -243,13 +243,13 @@ class _Evaluation:
         self.notes.append(f"{table.name}: {what}; waiting for {', '.join(until[:-1])} or {until[-1]}{error}")
         return False
 
-    def _range(self, table: WatchedTable, due: frozenset[str | None]) -> tuple[str, str] | None:
+    def _range(self, table: TableSettings, due: frozenset[str | None]) -> tuple[str, str] | None:
         columns = () if table.partitions is None else table.partitions.columns
         return widest_range(
             self.orchestrator.partition_keys(table), due, len(columns) if len(columns) <= GRID_COLUMNS else 1
         )
 
-    def _report_error(self, table: WatchedTable, error: BaseException) -> None:
+    def _report_error(self, table: TableSettings, error: BaseException) -> None:
         """The result of the last inspection is kept, so that the next one sees every change since."""
         if isinstance(error, DvMaintenanceError | OSError):
             text = str(error)

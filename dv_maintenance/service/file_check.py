@@ -17,7 +17,7 @@ from dv_maintenance.tables.model import parse_partition
 
 if TYPE_CHECKING:
     from dv_maintenance.config import Document
-    from dv_maintenance.service.tables_file import WatchedTable
+    from dv_maintenance.service.tables_file import TableSettings
 
 __all__ = ["check_file"]
 
@@ -55,7 +55,7 @@ def _opened(config: WatchConfig, document: Document) -> Iterator[dict[str, Any]]
         yield from pool.map(_open, (table for _, table in located), (document.where(place) for place, _ in located))
 
 
-def _open(table: WatchedTable, where: str) -> dict[str, Any]:
+def _open(table: TableSettings, where: str) -> dict[str, Any]:
     row: dict[str, Any] = {"name": table.name, "format": table.format or "", "version": None, "error": None}
     try:
         opened = open_table(table.path, table.format, table.storage_options)

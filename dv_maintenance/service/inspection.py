@@ -28,7 +28,7 @@ from dv_maintenance.maintenance.planning.policy import Policy
 from dv_maintenance.maintenance.vacuum import protecting
 from dv_maintenance.service.kept import KeptSnapshots
 from dv_maintenance.service.reads import Reads, reads_of
-from dv_maintenance.service.tables_file import Job, WatchConfig, WatchedTable
+from dv_maintenance.service.tables_file import Job, TableSettings, WatchConfig
 from dv_maintenance.tables import open_table
 from dv_maintenance.tables.capabilities import EngineOnlyTable, SymlinkManifestTable
 from dv_maintenance.tables.model import ExpiredFiles, Snapshot
@@ -196,12 +196,12 @@ def read_state(body: Any) -> dict[str, Inspection]:
         raise UsageError("the state was not written by dvm watch", next_step="start without a state") from error
 
 
-def reads_now(entry: WatchedTable, downstream: Downstream = lambda _now: None) -> ReadsNow:
+def reads_now(entry: TableSettings, downstream: Downstream = lambda _now: None) -> ReadsNow:
     """How a watched table's reads are found when they matter. ``downstream``: what an orchestrator knows of them."""
     return lambda now: reads_of(entry, entry.policy.reads_per_day, downstream(now), now)
 
 
-def _inspect_safely(entry: WatchedTable, last: Inspection | None, now: int | None) -> Inspection:
+def _inspect_safely(entry: TableSettings, last: Inspection | None, now: int | None) -> Inspection:
     try:
         table = open_table(entry.path, entry.format, entry.storage_options)
         return inspect_table(

@@ -16,7 +16,7 @@ from dv_maintenance.maintenance.checks import check_snapshot
 from dv_maintenance.maintenance.health import health, iso_timestamp
 from dv_maintenance.maintenance.planning.policy import Policy
 from dv_maintenance.service.inspection import Seen, inspect_table, reads_now
-from dv_maintenance.service.tables_file import TablesFolder, WatchedTable
+from dv_maintenance.service.tables_file import TableSettings, TablesFolder
 from dv_maintenance.storage import absolute_uri
 from dv_maintenance.tables import open_table
 
@@ -78,7 +78,7 @@ class LakeTable:
 
 def in_folder(
     place: str, policy: Policy, storage_options: Mapping[str, str], format: str | None = None
-) -> tuple[list[WatchedTable], list[LakeTable]]:
+) -> tuple[list[TableSettings], list[LakeTable]]:
     """Every table below a folder or prefix, and a row with an error for each folder that can't be listed.
 
     format : only tables of this format; ``None``: of any.
@@ -101,7 +101,7 @@ def in_folder(
 
 
 def scan(
-    tables: Iterable[WatchedTable],
+    tables: Iterable[TableSettings],
     *,
     now: int | None = None,
     on_progress: Callable[[int, int], None] | None = None,
@@ -165,7 +165,7 @@ _KEYS: Final[dict[Order, Callable[[LakeTable], tuple[float, ...]]]] = {
 }
 
 
-def _state_of(watched: WatchedTable, now: int) -> LakeTable:
+def _state_of(watched: TableSettings, now: int) -> LakeTable:
     row = LakeTable(watched.name, absolute_uri(watched.path), watched.format)
     try:
         return _read(row, watched, now)
@@ -173,7 +173,7 @@ def _state_of(watched: WatchedTable, now: int) -> LakeTable:
         return replace(row, error=_said(error))
 
 
-def _read(row: LakeTable, watched: WatchedTable, now: int) -> LakeTable:
+def _read(row: LakeTable, watched: TableSettings, now: int) -> LakeTable:
     table, seen = open_table(watched.path, watched.format, watched.storage_options), Seen()
     found = inspect_table(
         table, watched.policy, name=watched.name, jobs=watched.jobs, now=now, reads=reads_now(watched), seen=seen

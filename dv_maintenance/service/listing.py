@@ -12,7 +12,7 @@ from dv_maintenance.errors import UsageError
 from dv_maintenance.tables.find import FoundTable, find_tables
 
 if TYPE_CHECKING:
-    from dv_maintenance.service.tables_file import TablesFolder, WatchConfig, WatchedTable
+    from dv_maintenance.service.tables_file import TableSettings, TablesFolder, WatchConfig
 
 __all__ = ["Listing"]
 
@@ -28,7 +28,7 @@ class Listing:
 
     folders: dict[str, list[FoundTable]]
 
-    def finder(self, written: WatchConfig, rooted: WatchConfig) -> Callable[[TablesFolder], list[WatchedTable]]:
+    def finder(self, written: WatchConfig, rooted: WatchConfig) -> Callable[[TablesFolder], list[TableSettings]]:
         """For ``WatchConfig.located``: searches folders that are not kept, and keeps them.
 
         written : the file's settings.
@@ -36,7 +36,7 @@ class Listing:
         """
         keys = {each.path: as_written.path for each, as_written in zip(rooted.folders, written.folders, strict=True)}
 
-        def find(folder: TablesFolder) -> list[WatchedTable]:
+        def find(folder: TablesFolder) -> list[TableSettings]:
             key = keys[folder.path]
             if key not in self.folders:
                 self.folders[key] = find_tables(folder.path, folder.storage_options)

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from dv_maintenance.maintenance.planning.steps import MaintenancePlan, PlanStep
     from dv_maintenance.maintenance.reads.model import Reads
     from dv_maintenance.service.engines import EngineOf
-    from dv_maintenance.service.tables_file import WatchedTable
+    from dv_maintenance.service.tables_file import TableSettings
     from dv_maintenance.tables.model import Snapshot
     from dv_maintenance.tables.table import Table
     from dv_maintenance.tables.work import RewriteResult, RewriteTask
@@ -67,7 +67,7 @@ _COMMIT_WORST: Final = 1.5
 # A slice takes this share of the time left, so that estimates are corrected early, or all of a table's steps.
 _SLICE: Final = 1 / 3
 
-PlanOf = Callable[["WatchedTable", "Table", "Snapshot", int], "MaintenancePlan"]
+PlanOf = Callable[["TableSettings", "Table", "Snapshot", int], "MaintenancePlan"]
 """Plans a table at a snapshot for a time, epoch milliseconds."""
 
 
@@ -80,7 +80,7 @@ class NightTable:
         night; ``None`` if everything due was done, or nothing was.
     """
 
-    table: WatchedTable
+    table: TableSettings
     outcome: Outcome | None
     error: DvMaintenanceError | None = None
     waited_since: int | None = None
@@ -92,12 +92,12 @@ def clock() -> int:
 
 
 def by_policy(
-    watched: WatchedTable,
+    watched: TableSettings,
     table: Table,
     snapshot: Snapshot,
     now: int,
     *,
-    downstream: Callable[[WatchedTable, int], Reads | None] = lambda _table, _now: None,
+    downstream: Callable[[TableSettings, int], Reads | None] = lambda _table, _now: None,
 ) -> MaintenancePlan:
     """The plan by the table's policy and its reads, with the start that a shared session has.
 
@@ -121,7 +121,7 @@ def by_policy(
 
 
 def work_through(
-    tables: Sequence[WatchedTable],
+    tables: Sequence[TableSettings],
     engine: EngineOf,
     *,
     window: Window | None,
@@ -145,7 +145,7 @@ def work_through(
 
 
 def plan_night(
-    tables: Sequence[WatchedTable],
+    tables: Sequence[TableSettings],
     *,
     window: Window | None,
     budget: int | None,
@@ -174,7 +174,7 @@ def plan_night(
 class _Planned:
     """A table of this night. ``waits``: the reason why a step did not run, by step."""
 
-    watched: WatchedTable
+    watched: TableSettings
     table: Table
     plan: MaintenancePlan
     steps: dict[str, PlanStep]
@@ -249,7 +249,7 @@ def _result(planned: _Planned) -> NightTable:
         return NightTable(planned.watched, None, error)
 
 
-def _plan(watched: WatchedTable, plan_of: PlanOf, now: int, since: int) -> _Planned:
+def _plan(watched: TableSettings, plan_of: PlanOf, now: int, since: int) -> _Planned:
     table = opened(watched)
     snapshot = table.snapshot()
     table.check_writable(snapshot, "rewrite")

@@ -23,7 +23,7 @@ from dv_maintenance.tables import open_table
 if TYPE_CHECKING:
     from dv_maintenance.maintenance.checks import Finding
     from dv_maintenance.service.inspection import Downstream
-    from dv_maintenance.service.tables_file import WatchedTable
+    from dv_maintenance.service.tables_file import TableSettings
     from dv_maintenance.tables.model import Snapshot
     from dv_maintenance.tables.table import Table
 
@@ -62,14 +62,14 @@ class Observer:
         self.checks = checks
         self._open: dict[str, tuple[Table, Looks]] = {}
 
-    def probe(self, watched: WatchedTable, last: TableState | None) -> int:
+    def probe(self, watched: TableSettings, last: TableState | None) -> int:
         """The table's newest version, which :meth:`observe` needs. Raises the errors of the table."""
         with self._reopened_after_errors(watched):
             return self._opened(watched)[0].version(None if last is None else last.inspection.version)
 
     def observe(
         self,
-        watched: WatchedTable,
+        watched: TableSettings,
         last: TableState | None,
         version: int,
         *,
@@ -89,7 +89,7 @@ class Observer:
         with self._reopened_after_errors(watched):
             return self._observe(watched, *self._opened(watched), last, version, busy, observed, downstream)
 
-    def _opened(self, watched: WatchedTable) -> tuple[Table, Looks]:
+    def _opened(self, watched: TableSettings) -> tuple[Table, Looks]:
         found = self._open.get(watched.name)
         if found is None:
             table = open_table(watched.path, watched.format, watched.storage_options)
@@ -97,7 +97,7 @@ class Observer:
         return found
 
     @contextmanager
-    def _reopened_after_errors(self, watched: WatchedTable) -> Iterator[None]:
+    def _reopened_after_errors(self, watched: TableSettings) -> Iterator[None]:
         try:
             yield
         except BaseException:
@@ -107,7 +107,7 @@ class Observer:
 
     def _observe(
         self,
-        watched: WatchedTable,
+        watched: TableSettings,
         table: Table,
         looks: Looks,
         last: TableState | None,
@@ -158,7 +158,7 @@ class Observer:
     def _to_look_at_files(self, found: Inspection, last: TableState) -> bool:
         return self.checks and (found.changed or not last.readable)
 
-    def damage(self, watched: WatchedTable) -> Finding | None:
+    def damage(self, watched: TableSettings) -> Finding | None:
         """Look for missing files of a table that :meth:`observe` just read. Raises the errors of the table."""
         if not self.checks or watched.name not in self._open:
             return None
@@ -170,7 +170,7 @@ class Observer:
         return found.changed or found.settings != last.settings
 
     def _findings(
-        self, watched: WatchedTable, table: Table, looks: Looks, last: TableState, found: Inspection, seen: Seen
+        self, watched: TableSettings, table: Table, looks: Looks, last: TableState, found: Inspection, seen: Seen
     ) -> tuple[Finding, ...] | None:
         now = time.time_ns() // 1_000_000
         crossed = last.checked_until is not None and last.checked_until <= now

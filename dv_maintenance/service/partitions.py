@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from dv_maintenance.maintenance.health import Counts, Health
     from dv_maintenance.maintenance.planning.policy import Policy
     from dv_maintenance.maintenance.planning.steps import MaintenancePlan
-    from dv_maintenance.service.tables_file import WatchedTable
+    from dv_maintenance.service.tables_file import TableSettings
     from dv_maintenance.tables.model import Snapshot
 
 __all__ = [
@@ -78,7 +78,7 @@ def partition_key(partitioning: Partitioning, values: Mapping[str, str | None]) 
     return "|".join(known[name] for name in sorted(known))
 
 
-def chosen_policy(table: WatchedTable, snapshot: Snapshot, keys: Iterable[str]) -> Policy | None:
+def chosen_policy(table: TableSettings, snapshot: Snapshot, keys: Iterable[str]) -> Policy | None:
     """The table's policy for these keys only. ``None``: they have no live file, or the policy's own partitions exclude
     them. A key without a live file is fine: a backfill covers days without rows.
 
@@ -189,7 +189,7 @@ def ended(partitioning: Partitioning, key: str, now: datetime) -> bool:
     )
 
 
-def due_keys(table: WatchedTable, plan: MaintenancePlan) -> frozenset[str | None]:
+def due_keys(table: TableSettings, plan: MaintenancePlan) -> frozenset[str | None]:
     """Keys of the partitions with a planned step; ``None`` for partitions without a key. Raises UsageError if the table
     is not partitioned by these columns.
     """

@@ -12,7 +12,7 @@ import numpy as np
 from dv_maintenance.errors import DvMaintenanceError
 from dv_maintenance.maintenance.reads import Reads, contradiction
 from dv_maintenance.maintenance.reads.spark_events import SparkReads, spark_reads
-from dv_maintenance.service.tables_file import WatchedTable
+from dv_maintenance.service.tables_file import TableSettings
 from dv_maintenance.units import format_duration
 
 __all__ = ["DOWNSTREAM_DAYS", "EventLogs", "Materialization", "Reads", "downstream_reads", "reads_of"]
@@ -62,7 +62,7 @@ class EventLogs:
     _known: dict[Any, tuple[int, SparkReads]] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def of(self, table: WatchedTable, now: int) -> tuple[Reads | None, tuple[str, ...]]:
+    def of(self, table: TableSettings, now: int) -> tuple[Reads | None, tuple[str, ...]]:
         """What the event logs in the table's settings show, and warnings; ``None`` without logs, or if these do not
         name the table. Raises as ``spark_reads``.
         """
@@ -86,7 +86,7 @@ _SHARED: Final = EventLogs()
 
 
 def reads_of(
-    table: WatchedTable,
+    table: TableSettings,
     reads_per_day: float | None,
     downstream: Reads | None,
     now: int,
@@ -110,7 +110,7 @@ def reads_of(
     return next(iter([*found, *seen]), None), tuple(warnings)
 
 
-def _from_logs(table: WatchedTable, now: int, logs: EventLogs, warnings: list[str]) -> Reads | None:
+def _from_logs(table: TableSettings, now: int, logs: EventLogs, warnings: list[str]) -> Reads | None:
     try:
         reads, said = logs.of(table, now)
     except DvMaintenanceError as error:

@@ -50,7 +50,7 @@ from dv_maintenance.storage import absolute_uri
 from dv_maintenance.tables.find import FoundTable, find_tables
 from dv_maintenance.tables.registry import formats, known_format
 
-__all__ = ["Job", "TablesFolder", "WatchConfig", "WatchedTable"]
+__all__ = ["Job", "TableSettings", "TablesFolder", "WatchConfig"]
 
 # For these keys, a table's values extend the defaults instead of replacing them.
 _MERGED: Final = ("policy", "checks", "storage_options", "tags", "reads")
@@ -102,7 +102,7 @@ class _Settings(settings.Settings):
         return self
 
 
-class WatchedTable(_Settings):
+class TableSettings(_Settings):
     """One table. ``name`` defaults to the last part of the path."""
 
     name: str = Field(min_length=1)
@@ -139,11 +139,11 @@ class TablesFolder(_Settings):
     """Patterns of paths below the folder; ``*`` matches anything, including slashes."""
     exclude: tuple[str, ...] = ()
 
-    def find(self, on_error: Callable[[str, DvMaintenanceError], None] | None = None) -> list[WatchedTable]:
+    def find(self, on_error: Callable[[str, DvMaintenanceError], None] | None = None) -> list[TableSettings]:
         """Its tables, by path. ``on_error``: of ``find_tables``. Raises UsageError if there are none; StorageError."""
         return self.among(find_tables(self.path, self.storage_options, on_error))
 
-    def among(self, found: Iterable[FoundTable]) -> list[WatchedTable]:
+    def among(self, found: Iterable[FoundTable]) -> list[TableSettings]:
         """Its tables among those that a search below it found. Raises UsageError if there are none."""
         below = [each for each in found if self._takes(each)]
         if not below:
@@ -163,7 +163,7 @@ class TablesFolder(_Settings):
             fnmatchcase(found.path, each) for each in self.exclude
         )
 
-    def _table(self, found: FoundTable, shared: Mapping[str, Any]) -> WatchedTable:
+    def _table(self, found: FoundTable, shared: Mapping[str, Any]) -> TableSettings:
         path = found.path
         place = f"{self.path.rstrip('/')}/{path}" if path else self.path
         last = place.rstrip("/").rsplit("/", 1)[-1]
@@ -176,7 +176,7 @@ class TablesFolder(_Settings):
             )
         # Not validated again: environment variables in the options are expanded already.
         known = {"format": found.format, "jobs": _jobs_of(found.format, self.jobs)}
-        return WatchedTable.model_construct(name=name, path=place, **{**shared, **known})
+        return TableSettings.model_construct(name=name, path=place, **{**shared, **known})
 
 
 class WatchConfig(BaseModel):
@@ -195,7 +195,7 @@ class WatchConfig(BaseModel):
 
     name: str = Field(default="dv_maintenance", min_length=1)
     defaults: _Settings = Field(default_factory=_Settings)
-    tables: tuple[WatchedTable, ...] = ()
+    tables: tuple[TableSettings, ...] = ()
     folders: tuple[TablesFolder, ...] = ()
     schedule: settings.Schedule | None = None
     sensor: settings.Sensor | None = settings.Sensor()
@@ -255,8 +255,8 @@ class WatchConfig(BaseModel):
         return self.model_copy(update={"tables": tuple(table for _, table in self.located(where))})
 
     def located(
-        self, where: Callable[[Location], str], find: Callable[[TablesFolder], list[WatchedTable]] = TablesFolder.find
-    ) -> list[tuple[Location, WatchedTable]]:
+        self, where: Callable[[Location], str], find: Callable[[TablesFolder], list[TableSettings]] = TablesFolder.find
+    ) -> list[tuple[Location, TableSettings]]:
         """The listed tables, then those in the folders, each with the key of its entry, such as ``("folders", 0)``.
 
             where : returns file and line of a key, for errors.
@@ -267,7 +267,7 @@ class WatchConfig(BaseModel):
         UsageError : a folder has no tables, or a name appears twice.
         StorageError : a folder can't be listed.
         """
-        found: list[tuple[Location, WatchedTable]] = [(("tables", at), each) for at, each in enumerate(self.tables)]
+        found: list[tuple[Location, TableSettings]] = [(("tables", at), each) for at, each in enumerate(self.tables)]
         places = {table.name: absolute_uri(table.path) for table in self.tables}
         known = set(places.values())
         for at, folder in enumerate(self.folders):
@@ -385,7 +385,7 @@ def _merged(defaults: Mapping[str, Any], table: Any) -> Any:
     return merged
 
 
-def _paths(entry: WatchedTable | TablesFolder, folder: str) -> dict[str, Any]:
+def _paths(entry: TableSettings | TablesFolder, folder: str) -> dict[str, Any]:
     """The keys of an entry that are paths, resolved against a folder."""
     reads = entry.reads
     if reads is not None:

@@ -12,10 +12,10 @@ import pyarrow.compute as pc
 import pytest
 
 from dv_maintenance.dagster import SparkResource, build_dv_assets, build_dv_job, build_dv_schedule, build_dv_sensor
-from dv_maintenance.service.tables_file import WatchConfig, WatchedTable
+from dv_maintenance.service.tables_file import TableSettings, WatchConfig
 from dv_maintenance.testing.delta_builder import DeltaBuilder
 
-MakeTable = Callable[..., WatchedTable]
+MakeTable = Callable[..., TableSettings]
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -41,7 +41,7 @@ def migrations_read_once() -> Iterator[None]:
 def make_table(tmp_path: Path) -> MakeTable:
     """A watched table with 2 files of 1000 rows, by default half of the even ids deleted."""
 
-    def make(name: str = "shop/orders", *, delete: bool = True, **settings: Any) -> WatchedTable:
+    def make(name: str = "shop/orders", *, delete: bool = True, **settings: Any) -> TableSettings:
         path = str(tmp_path / name.replace("/", "_"))
         builder = DeltaBuilder(path).create(
             pa.schema([("id", pa.int64())]), properties={"delta.deletedFileRetentionDuration": "interval 0 seconds"}
@@ -59,7 +59,7 @@ def delete_half(path: str, of: int = 2) -> int:
     return DeltaBuilder(path).delete(lambda rows: pc.not_equal(pc.bit_wise_and(rows["id"], of), 0))
 
 
-def definitions(*tables: WatchedTable, resource: Any = None, **sensor: Any) -> dg.Definitions:
+def definitions(*tables: TableSettings, resource: Any = None, **sensor: Any) -> dg.Definitions:
     job = build_dv_job(tables)
     return dg.Definitions(
         assets=build_dv_assets(tables),

@@ -12,7 +12,7 @@ import pytest
 from support.places import ROOT
 
 from dv_maintenance.dagster import SparkResource, build_dv_assets, build_dv_checks
-from dv_maintenance.service.tables_file import WatchedTable
+from dv_maintenance.service.tables_file import TableSettings
 
 PAGE = ROOT / "docs" / "alerts.md"
 
@@ -40,12 +40,12 @@ def recipe(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 
 @pytest.fixture
-def table(tmp_path: Path) -> WatchedTable:
-    return WatchedTable.model_validate({"name": "orders", "path": str(tmp_path / "missing")})
+def table(tmp_path: Path) -> TableSettings:
+    return TableSettings.model_validate({"name": "orders", "path": str(tmp_path / "missing")})
 
 
 def test_a_failed_run_is_posted_and_mailed(
-    recipe: dict[str, Any], posted: list[str], table: WatchedTable, monkeypatch: pytest.MonkeyPatch
+    recipe: dict[str, Any], posted: list[str], table: TableSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mails: list[str] = []
 
@@ -86,7 +86,7 @@ def test_a_failed_run_is_posted_and_mailed(
 
 
 def test_an_overdue_deletion_vector_is_posted_once(
-    recipe: dict[str, Any], posted: list[str], table: WatchedTable
+    recipe: dict[str, Any], posted: list[str], table: TableSettings
 ) -> None:
     instance = dg.DagsterInstance.ephemeral()
     defs = dg.Definitions(

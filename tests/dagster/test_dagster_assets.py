@@ -23,14 +23,14 @@ from dv_maintenance.maintenance.health import health
 from dv_maintenance.maintenance.read import read
 from dv_maintenance.service.data_version import last_data_version
 from dv_maintenance.service.progress import progress_log
-from dv_maintenance.service.tables_file import WatchedTable
+from dv_maintenance.service.tables_file import TableSettings
 from dv_maintenance.tables import open_table
 
 Definitions = Callable[..., dg.Definitions]
-MakeTable = Callable[..., WatchedTable]
+MakeTable = Callable[..., TableSettings]
 
 
-def rows(table: WatchedTable) -> list[int]:
+def rows(table: TableSettings) -> list[int]:
     schema, batches = read(open_table(table.path))
     return sorted(pa.Table.from_batches(batches, schema)["id"].to_pylist())
 
@@ -39,7 +39,7 @@ def run_job(defs: dg.Definitions, instance: dg.DagsterInstance, **options: Any) 
     return defs.resolve_job_def("dv_maintenance").execute_in_process(instance=instance, **options)
 
 
-def materialization(instance: dg.DagsterInstance, table: WatchedTable, job: str) -> dg.AssetMaterialization:
+def materialization(instance: dg.DagsterInstance, table: TableSettings, job: str) -> dg.AssetMaterialization:
     record = instance.get_latest_materialization_event(
         dg.AssetKey([*table.name.split("/"), "dv", f"{table.name.split('/')[-1]}_{job}"])
     )
@@ -136,7 +136,7 @@ def test_observations_have_numbers(
 def test_a_table_need_not_exist_to_be_defined(
     make_definitions: Definitions, instance: dg.DagsterInstance, tmp_path: Path
 ) -> None:
-    table = WatchedTable(name="later", path=str(tmp_path / "later"))
+    table = TableSettings(name="later", path=str(tmp_path / "later"))
     defs = make_definitions(table)
     result = run_job(defs, instance, raise_on_error=False)
     assert not result.success
@@ -148,7 +148,7 @@ def test_a_table_need_not_exist_to_be_defined(
 def test_a_refused_table_fails_once_and_says_why(
     golden_copy: Callable[[str], Path], make_definitions: Definitions, instance: dg.DagsterInstance
 ) -> None:
-    table = WatchedTable(name="liquid", path=str(golden_copy("delta/table_with_liquid_clustering")))
+    table = TableSettings(name="liquid", path=str(golden_copy("delta/table_with_liquid_clustering")))
     key = dg.AssetKey(["liquid", "dv", "liquid_optimize"])
     result = run_job(make_definitions(table), instance, asset_selection=[key], raise_on_error=False)
     assert not result.success
@@ -184,7 +184,7 @@ def test_names_that_look_alike_stay_apart(
 ) -> None:
     from dv_maintenance.dagster import naming
 
-    first, second = (WatchedTable(name=name, path="x") for name in names)
+    first, second = (TableSettings(name=name, path="x") for name in names)
     assert naming.op_name(first, "plan") != naming.op_name(second, "plan")
     assert naming.pool(first) != naming.pool(second)
 

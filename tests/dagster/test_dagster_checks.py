@@ -13,14 +13,14 @@ from dv_maintenance.dagster import SparkResource, build_dv_assets, build_dv_chec
 from dv_maintenance.maintenance.checks import CHECKS
 from dv_maintenance.maintenance.health import health
 from dv_maintenance.service.checks import check_names
-from dv_maintenance.service.tables_file import WatchedTable
+from dv_maintenance.service.tables_file import TableSettings
 from dv_maintenance.tables import open_table
 
-MakeTable = Callable[..., WatchedTable]
+MakeTable = Callable[..., TableSettings]
 WARN, ERROR = dg.AssetCheckSeverity.WARN, dg.AssetCheckSeverity.ERROR
 
 
-def definitions(*tables: WatchedTable) -> dg.Definitions:
+def definitions(*tables: TableSettings) -> dg.Definitions:
     return dg.Definitions(
         assets=build_dv_assets(tables),
         asset_checks=build_dv_checks(tables),
@@ -71,7 +71,7 @@ def test_severities_follow_the_policy(make_table: MakeTable, instance: dg.Dagste
 def test_a_table_that_cannot_be_read_fails_one_check(
     make_table: MakeTable, instance: dg.DagsterInstance, tmp_path: Path
 ) -> None:
-    lost, fine = WatchedTable(name="lost", path=str(tmp_path / "lost")), make_table(delete=False)
+    lost, fine = TableSettings(name="lost", path=str(tmp_path / "lost")), make_table(delete=False)
     result = definitions(lost, fine).resolve_job_def("checks").execute_in_process(instance=instance)
     assert result.success
     evaluations = [each for each in result.get_asset_check_evaluations() if each.asset_key == dg.AssetKey("lost")]
@@ -82,7 +82,7 @@ def test_a_table_that_cannot_be_read_fails_one_check(
 
 
 def test_an_observation_that_fails_tells_why_in_its_check(instance: dg.DagsterInstance, tmp_path: Path) -> None:
-    defs = definitions(WatchedTable(name="lost", path=str(tmp_path / "lost")))
+    defs = definitions(TableSettings(name="lost", path=str(tmp_path / "lost")))
     job = defs.resolve_implicit_global_asset_job_def().get_subset(asset_selection={dg.AssetKey("lost")})
     spark = {"spark": SparkResource(engine="local")}
     result = job.execute_in_process(instance=instance, resources=spark, raise_on_error=False)
@@ -134,7 +134,7 @@ def test_chosen_checks_only(make_table: MakeTable, instance: dg.DagsterInstance)
 
 @pytest.mark.parametrize(("jobs", "expected"), [(["optimize"], False), (["manifest"], True)])
 def test_manifests_are_checked_where_they_matter(jobs: Any, expected: bool) -> None:
-    assert ("manifest_lag" in check_names(WatchedTable(name="t", path="t", jobs=jobs))) is expected
+    assert ("manifest_lag" in check_names(TableSettings(name="t", path="t", jobs=jobs))) is expected
 
 
 def test_missing_files_fail_the_checks(make_table: MakeTable, instance: dg.DagsterInstance) -> None:

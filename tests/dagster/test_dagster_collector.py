@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from dv_maintenance.dagster import build_dv_assets, collector
-from dv_maintenance.service.tables_file import WatchedTable
+from dv_maintenance.service.tables_file import TableSettings
 
 
 @pytest.fixture(autouse=True)
@@ -80,7 +80,7 @@ def test_several_components_add_up() -> None:
 
 
 def test_many_assets_expect_theirs() -> None:
-    assets = build_dv_assets(WatchedTable(name=f"lake/t{each}", path=f"/lake/t{each}") for each in range(100))
+    assets = build_dv_assets(TableSettings(name=f"lake/t{each}", path=f"/lake/t{each}") for each in range(100))
     assert len(assets) == 300
     assert collector._Freezing.after in gc.callbacks
     until_over(1_000_000)

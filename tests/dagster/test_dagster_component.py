@@ -26,20 +26,20 @@ from dv_maintenance.dagster import (
     naming,
 )
 from dv_maintenance.maintenance.health import health
-from dv_maintenance.service.tables_file import Job, WatchedTable
+from dv_maintenance.service.tables_file import Job, TableSettings
 from dv_maintenance.tables import open_table
 from dv_maintenance.testing.delta_builder import DeltaBuilder
 
-MakeTable = Callable[..., WatchedTable]
+MakeTable = Callable[..., TableSettings]
 Load = Callable[..., tuple[DvMaintainedTables, dg.Definitions]]
 TABLE = dg.AssetKey(["shop", "orders"])
 
 
 class UpperCase(DvTranslator):
-    def get_asset_key(self, table: WatchedTable) -> dg.AssetKey:
+    def get_asset_key(self, table: TableSettings) -> dg.AssetKey:
         return dg.AssetKey(["lake", *table.name.upper().split("/")])
 
-    def get_asset_spec(self, table: WatchedTable, job: str | None, spec: dg.AssetSpec) -> dg.AssetSpec:
+    def get_asset_spec(self, table: TableSettings, job: str | None, spec: dg.AssetSpec) -> dg.AssetSpec:
         return spec.merge_attributes(metadata={"named": f"{table.name}: {job}"})
 
 
@@ -334,10 +334,10 @@ def test_a_subclass_changes_keys_and_specs(load: Load, make_table: MakeTable, in
 
 def test_keys_that_a_translator_makes_alike_are_refused() -> None:
     class Alike(DvTranslator):
-        def get_asset_key(self, table: WatchedTable) -> dg.AssetKey:
+        def get_asset_key(self, table: TableSettings) -> dg.AssetKey:
             return dg.AssetKey("one")
 
-    tables = [WatchedTable(name=name, path=name) for name in "ab"]
+    tables = [TableSettings(name=name, path=name) for name in "ab"]
     with pytest.raises(Exception, match="b and a have the same key one"):
         Alike().tables(tables)
 
@@ -346,11 +346,11 @@ def test_a_translator_may_keep_other_names_of_jobs() -> None:
     """As they were before they ended in the table's name: Dagster's history is kept by key."""
 
     class Before(DvTranslator):
-        def get_job_name(self, table: WatchedTable, job: Job) -> str:
+        def get_job_name(self, table: TableSettings, job: Job) -> str:
             return job
 
     translator = Before()
-    tables = translator.tables([WatchedTable(name="shop/orders", path="x")])
+    tables = translator.tables([TableSettings(name="shop/orders", path="x")])
     assets = translator.assets(tables, build_dv_assets(tables))
     sensor = build_dv_sensor(tables)
     defs = dg.Definitions(assets, sensors=[sensor], jobs=[build_dv_job(tables)], resources={"spark": SparkResource()})

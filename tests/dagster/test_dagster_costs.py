@@ -16,14 +16,14 @@ from dv_maintenance.dagster import (
     build_dv_lake_report,
     costs_by_month,
 )
-from dv_maintenance.service.tables_file import WatchedTable
+from dv_maintenance.service.tables_file import TableSettings
 from dv_maintenance.testing.delta_builder import DeltaBuilder
 
 SCHEMA = pa.schema([("id", pa.int64())])
 
 
 def test_the_last_run_is_a_metric(tmp_path: Path) -> None:
-    table = WatchedTable.model_validate({"name": "orders", "path": str(tmp_path / "missing")})
+    table = TableSettings.model_validate({"name": "orders", "path": str(tmp_path / "missing")})
     instance = dg.DagsterInstance.ephemeral()
     optimize = [each for each in build_dv_assets([table]) if each.key.path[-1].endswith("optimize")]
     dg.materialize(
@@ -44,7 +44,7 @@ def test_the_last_run_is_a_metric(tmp_path: Path) -> None:
 def test_costs_add_up_from_runs(tmp_path: Path) -> None:
     builder = DeltaBuilder(str(tmp_path / "orders")).create(SCHEMA)
     builder.append(pa.table({"id": range(100)}, schema=SCHEMA))
-    tables = [WatchedTable.model_validate({"name": "orders", "path": str(tmp_path / "orders")})]
+    tables = [TableSettings.model_validate({"name": "orders", "path": str(tmp_path / "orders")})]
     instance = dg.DagsterInstance.ephemeral()
     since = datetime.now(UTC) - timedelta(hours=1)
     assert costs_by_month(instance, tables, since) == []

@@ -27,7 +27,7 @@ from support.dagster_deployment import Deployment, Event, eventually
 from dv_maintenance.maintenance.checks import READABLE
 from dv_maintenance.maintenance.health import health
 from dv_maintenance.maintenance.read import read
-from dv_maintenance.service.tables_file import WatchConfig, WatchedTable
+from dv_maintenance.service.tables_file import TableSettings, WatchConfig
 from dv_maintenance.tables import open_table
 from dv_maintenance.testing.delta_builder import DeltaBuilder
 
@@ -134,7 +134,7 @@ class Lake:
             "- {path: docs, format: lance}\n"
             "- {path: raced, partitions: {name: day, every: day, start: 2024-11-01}}\n" + "\n".join(remote)
         )
-        self.tables: dict[str, WatchedTable] = {table.name: table for table in WatchConfig.load(str(self.file)).tables}
+        self.tables: dict[str, TableSettings] = {table.name: table for table in WatchConfig.load(str(self.file)).tables}
         for table in self.tables.values():
             if table.format == "lance":
                 lance.write_dataset(pa.Table.from_pylist(ROWS, SCHEMA), table.path, max_rows_per_file=200)
@@ -167,7 +167,7 @@ class Lake:
         table = self.tables[name]
         return open_table(table.path, table.format or "delta", self._options if table.storage_options else None)
 
-    def _builder(self, table: WatchedTable) -> DeltaBuilder:
+    def _builder(self, table: TableSettings) -> DeltaBuilder:
         return DeltaBuilder(table.path, storage_options=self._options if table.storage_options else None)
 
 

@@ -14,7 +14,7 @@ import pytest
 from dv_maintenance.dagster import SparkResource, build_dv_assets, build_dv_sensor
 from dv_maintenance.dagster.downstream import asset_graph, reads_downstream
 from dv_maintenance.service import inspection
-from dv_maintenance.service.tables_file import WatchConfig, WatchedTable
+from dv_maintenance.service.tables_file import TableSettings, WatchConfig
 from dv_maintenance.service.verbs import jobs
 from dv_maintenance.testing.delta_builder import DeltaBuilder
 
@@ -26,7 +26,7 @@ def instance() -> Iterator[dg.DagsterInstance]:
 
 
 @pytest.fixture
-def table() -> WatchedTable:
+def table() -> TableSettings:
     return WatchConfig.model_validate({"tables": [{"name": "shop/orders", "path": "s3://lake/orders"}]}).tables[0]
 
 
@@ -34,7 +34,7 @@ def graph(*assets: Any) -> Any:
     return dg.Definitions(assets=assets, resources={"spark": SparkResource()}).get_repository_def().asset_graph
 
 
-def test_only_direct_downstream_assets_count(instance: dg.DagsterInstance, table: WatchedTable) -> None:
+def test_only_direct_downstream_assets_count(instance: dg.DagsterInstance, table: TableSettings) -> None:
     days = dg.StaticPartitionsDefinition(["1", "2", "3"])
 
     @dg.asset(deps=[dg.AssetKey(["shop", "orders"])])
@@ -70,7 +70,7 @@ def test_only_direct_downstream_assets_count(instance: dg.DagsterInstance, table
 
 
 def test_many_materializations_are_read_page_by_page(
-    instance: dg.DagsterInstance, table: WatchedTable, monkeypatch: pytest.MonkeyPatch
+    instance: dg.DagsterInstance, table: TableSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dv_maintenance.dagster.downstream._PAGE", 2)
 
@@ -85,7 +85,7 @@ def test_many_materializations_are_read_page_by_page(
     assert len(reads.times) == 5
 
 
-def test_sensors_and_runs_know_the_assets_of_their_location(instance: dg.DagsterInstance, table: WatchedTable) -> None:
+def test_sensors_and_runs_know_the_assets_of_their_location(instance: dg.DagsterInstance, table: TableSettings) -> None:
     @dg.asset(deps=[dg.AssetKey(["shop", "orders"])])
     def report() -> None: ...
 

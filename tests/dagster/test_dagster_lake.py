@@ -15,23 +15,23 @@ from dv_maintenance.dagster import SparkResource, build_dv_assets, build_dv_lake
 from dv_maintenance.dagster.lake import refresh
 from dv_maintenance.service.cursor import TableState
 from dv_maintenance.service.inspection import Inspection
-from dv_maintenance.service.tables_file import WatchedTable
+from dv_maintenance.service.tables_file import TableSettings
 from dv_maintenance.testing.delta_builder import DeltaBuilder
 
 SCHEMA = pa.schema([("id", pa.int64())])
 
 
 @pytest.fixture
-def tables(tmp_path: Path) -> list[WatchedTable]:
+def tables(tmp_path: Path) -> list[TableSettings]:
     for name, deleted in (("orders", 10), ("visits", 40)):
         builder = DeltaBuilder(str(tmp_path / name)).create(SCHEMA)
         builder.append(pa.table({"id": range(100)}, schema=SCHEMA))
         builder.delete(lambda rows, deleted=deleted: pc.less(rows["id"], deleted))
     names = ("orders", "visits", "missing")
-    return [WatchedTable.model_validate({"name": name, "path": str(tmp_path / name)}) for name in names]
+    return [TableSettings.model_validate({"name": name, "path": str(tmp_path / name)}) for name in names]
 
 
-def test_all_tables_are_one_asset(tables: list[WatchedTable]) -> None:
+def test_all_tables_are_one_asset(tables: list[TableSettings]) -> None:
     report = build_dv_lake_report(tables, name="lake/report")
     result = dg.materialize([report], instance=dg.DagsterInstance.ephemeral())
     (made,) = result.get_asset_materialization_events()
@@ -44,7 +44,7 @@ def test_all_tables_are_one_asset(tables: list[WatchedTable]) -> None:
     assert "missing: " in entries["errors"].value
 
 
-def test_the_sensor_refreshes_it_after_a_change_but_not_more_often(tables: list[WatchedTable]) -> None:
+def test_the_sensor_refreshes_it_after_a_change_but_not_more_often(tables: list[TableSettings]) -> None:
     report = build_dv_lake_report(tables)
     instance = dg.DagsterInstance.ephemeral()
     now = time.time()
@@ -64,7 +64,7 @@ def test_the_sensor_refreshes_it_after_a_change_but_not_more_often(tables: list[
     assert later.run_key != first.run_key
 
 
-def test_a_tick_requests_it(tables: list[WatchedTable]) -> None:
+def test_a_tick_requests_it(tables: list[TableSettings]) -> None:
     report = build_dv_lake_report(tables)
     sensor = build_dv_sensor(tables, report=report)
     defs = dg.Definitions([*build_dv_assets(tables), report], sensors=[sensor], resources={"spark": SparkResource()})

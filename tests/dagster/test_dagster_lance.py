@@ -16,11 +16,11 @@ from dv_maintenance.dagster import SparkResource, build_dv_assets
 from dv_maintenance.maintenance.checks import CHECKS
 from dv_maintenance.service.checks import check_names
 from dv_maintenance.service.data_version import last_data_version
-from dv_maintenance.service.tables_file import WatchConfig, WatchedTable
+from dv_maintenance.service.tables_file import TableSettings, WatchConfig
 from dv_maintenance.tables import open_table
 
 Definitions = Callable[..., dg.Definitions]
-MakeTable = Callable[..., WatchedTable]
+MakeTable = Callable[..., TableSettings]
 KEY = dg.AssetKey("docs")
 OPTIMIZE, VACUUM = (dg.AssetKey(["docs", "dv", f"docs_{job}"]) for job in ("optimize", "vacuum"))
 
@@ -50,7 +50,7 @@ class Lake:
     def deletion_files(self) -> list[Path]:
         return sorted(Path(self.place, "_deletions").iterdir())
 
-    def watched(self, **settings: Any) -> WatchedTable:
+    def watched(self, **settings: Any) -> TableSettings:
         return WatchConfig.model_validate({"tables": [{"path": self.place, **settings}]}).tables[0]
 
 
@@ -100,7 +100,7 @@ class Ticks:
 
 @pytest.fixture
 def ticks(make_definitions: Definitions, instance: dg.DagsterInstance) -> Callable[..., Ticks]:
-    def make(*tables: WatchedTable) -> Ticks:
+    def make(*tables: TableSettings) -> Ticks:
         return Ticks(make_definitions(*tables), instance)
 
     return make
@@ -235,7 +235,7 @@ def test_what_a_vacuum_took_away_unseen_counts_as_changed(lake: Lake) -> None:
 # -- checks ------------------------------------------------------------------------------------------------------------
 
 
-def checked(table: WatchedTable, instance: dg.DagsterInstance) -> dict[str, Any]:
+def checked(table: TableSettings, instance: dg.DagsterInstance) -> dict[str, Any]:
     """Its evaluations by check, in a run that must succeed."""
     defs = dg.Definitions(
         build_dv_assets([table]),
@@ -270,7 +270,7 @@ def test_a_sound_table_passes(lake: Lake, instance: dg.DagsterInstance) -> None:
 def test_a_damaged_deletion_file_is_named_and_blocks_nothing(
     golden: Path, instance: dg.DagsterInstance, name: str, fault: str
 ) -> None:
-    found = checked(WatchedTable(name="docs", path=str(golden / "lance" / name)), instance)["deletion_files"]
+    found = checked(TableSettings(name="docs", path=str(golden / "lance" / name)), instance)["deletion_files"]
     assert (found.passed, found.severity, found.blocking) == (False, dg.AssetCheckSeverity.ERROR, False)
     (row,) = found.metadata["rows"].records
     assert row.data["file"].startswith("_deletions/")

@@ -15,7 +15,7 @@ from dagster._core.execution.backfill import BulkActionStatus
 
 from dv_maintenance.dagster import SparkResource, build_dv_assets, build_dv_job, build_dv_sensor
 from dv_maintenance.maintenance.health import health
-from dv_maintenance.service.tables_file import WatchConfig, WatchedTable
+from dv_maintenance.service.tables_file import TableSettings, WatchConfig
 from dv_maintenance.tables import open_table
 from dv_maintenance.testing.delta_builder import DeltaBuilder
 
@@ -40,7 +40,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def tables(folder: Path) -> tuple[WatchedTable, ...]:
+def tables(folder: Path) -> tuple[TableSettings, ...]:
     """``orders``, and ``sales`` by day: half of its rows deleted on the 1st, 2nd, 4th and 20th of 20 days."""
     schema = pa.schema([("id", pa.int64()), ("day", pa.date32())])
     for name, columns in (("orders", []), ("sales", ["day"])):
@@ -82,7 +82,7 @@ def ask(queued: dg.DagsterInstance, folder: Path, tables: Any) -> Iterator[Ask]:
         yield call
 
 
-def definitions(tables: tuple[WatchedTable, ...]) -> dg.Definitions:
+def definitions(tables: tuple[TableSettings, ...]) -> dg.Definitions:
     return dg.Definitions(
         assets=build_dv_assets(tables),
         jobs=[build_dv_job(tables)],

@@ -12,14 +12,14 @@ import pytest
 
 from dv_maintenance.dagster import naming
 from dv_maintenance.dagster.logs import shown_in
-from dv_maintenance.service.tables_file import WatchedTable
+from dv_maintenance.service.tables_file import TableSettings
 
 
 def said(instance: dg.DagsterInstance, run_id: str) -> list[str]:
     return [record.user_message for record in instance.all_logs(run_id) if not record.is_dagster_event]
 
 
-def optimize(defs: dg.Definitions, instance: dg.DagsterInstance, table: WatchedTable) -> list[str]:
+def optimize(defs: dg.Definitions, instance: dg.DagsterInstance, table: TableSettings) -> list[str]:
     job = defs.resolve_implicit_global_asset_job_def()
     result = job.execute_in_process(instance=instance, asset_selection=[naming.job_key(table, "optimize")])
     return said(instance, result.run_id)
@@ -27,7 +27,7 @@ def optimize(defs: dg.Definitions, instance: dg.DagsterInstance, table: WatchedT
 
 def test_a_run_says_what_it_does(
     instance: dg.DagsterInstance,
-    make_table: Callable[..., WatchedTable],
+    make_table: Callable[..., TableSettings],
     make_definitions: Callable[..., dg.Definitions],
 ) -> None:
     table = make_table()
@@ -39,7 +39,7 @@ def test_a_run_says_what_it_does(
 
 @pytest.mark.slow
 def test_a_line_that_dagster_collects_itself_is_there_once(
-    tmp_path: Path, make_table: Callable[..., WatchedTable], make_definitions: Callable[..., dg.Definitions]
+    tmp_path: Path, make_table: Callable[..., TableSettings], make_definitions: Callable[..., dg.Definitions]
 ) -> None:
     overrides = {"python_logs": {"managed_python_loggers": ["dv_maintenance"], "python_log_level": "INFO"}}
     table = make_table()

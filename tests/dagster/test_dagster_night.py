@@ -12,20 +12,20 @@ from dv_maintenance.dagster import SparkResource, naming, night
 from dv_maintenance.dagster.night import build_dv_night
 from dv_maintenance.maintenance.health import health
 from dv_maintenance.service.night import Window
-from dv_maintenance.service.tables_file import WatchedTable
+from dv_maintenance.service.tables_file import TableSettings
 from dv_maintenance.tables import open_table
 
-MakeTable = Callable[..., WatchedTable]
+MakeTable = Callable[..., TableSettings]
 ALL_DAY = Window.model_validate({"start": "00:00", "length": "24h"})
 
 
-def run(instance: dg.DagsterInstance, *tables: WatchedTable, **options: Any) -> dg.ExecuteInProcessResult:
+def run(instance: dg.DagsterInstance, *tables: TableSettings, **options: Any) -> dg.ExecuteInProcessResult:
     job = build_dv_night(tables, **{"window": ALL_DAY, "budget": None, **options})
     resources = {"spark": SparkResource(engine="local")}
     return job.execute_in_process(instance=instance, resources=resources, raise_on_error=False)
 
 
-def latest(instance: dg.DagsterInstance, table: WatchedTable) -> dict[str, Any] | None:
+def latest(instance: dg.DagsterInstance, table: TableSettings) -> dict[str, Any] | None:
     event = instance.get_latest_materialization_event(naming.job_key(table, "optimize"))
     if event is None or event.asset_materialization is None:
         return None

@@ -25,22 +25,22 @@ from dv_maintenance.dagster import (
 from dv_maintenance.maintenance.health import health
 from dv_maintenance.maintenance.read import read
 from dv_maintenance.maintenance.vacuum import vacuum
-from dv_maintenance.service.tables_file import WatchedTable
+from dv_maintenance.service.tables_file import TableSettings
 from dv_maintenance.tables import open_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-MakeTable = Callable[..., WatchedTable]
-MakeOp = Callable[[WatchedTable], dg.OpDefinition]
+MakeTable = Callable[..., TableSettings]
+MakeOp = Callable[[TableSettings], dg.OpDefinition]
 
 
-def ids(table: WatchedTable) -> list[int]:
+def ids(table: TableSettings) -> list[int]:
     schema, batches = read(open_table(table.path))
     return sorted(pa.Table.from_batches(batches, schema)["id"].to_pylist())
 
 
-def on_disk(table: WatchedTable) -> set[int]:
+def on_disk(table: TableSettings) -> set[int]:
     """Ids in all data files that are there, live or not, deleted or not."""
     return {value for file in Path(table.path).glob("*.parquet") for value in pq.read_table(file)["id"].to_pylist()}
 
@@ -77,7 +77,7 @@ def logged(result: dg.ExecuteInProcessResult, op: str) -> dict[str, Any]:
     return {name: value.records if isinstance(value, dg.TableMetadataValue) else value.value for name, value in found}
 
 
-def observation(instance: dg.DagsterInstance, table: WatchedTable) -> dg.AssetObservation:
+def observation(instance: dg.DagsterInstance, table: TableSettings) -> dg.AssetObservation:
     records = instance.fetch_observations(dg.AssetKey(table.name.split("/")), limit=1).records
     assert records[0].asset_observation is not None
     return records[0].asset_observation
@@ -88,7 +88,7 @@ def observation(instance: dg.DagsterInstance, table: WatchedTable) -> dg.AssetOb
 
 @pytest.mark.parametrize("make", [delete_rows_op, zorder_op, restore_op, checkpoint_op, engine_sql_op])
 def test_ops_hold_a_slot_of_their_table_s_pool(make: MakeOp) -> None:
-    op = make(WatchedTable(name="shop/orders", path="nowhere"))
+    op = make(TableSettings(name="shop/orders", path="nowhere"))
     assert op.pool == "dv_shop__orders"
     assert op.tags == {"dv/table": "shop/orders"}
     assert op.name.startswith("shop__orders__dv_")
@@ -206,7 +206,7 @@ def test_what_does_not_read_back_as_it_should_fails(
 def test_an_op_that_is_refused_fails_once_and_says_why(
     golden_copy: Callable[[str], Path], instance: dg.DagsterInstance
 ) -> None:
-    table = WatchedTable(name="liquid", path=str(golden_copy("delta/table_with_liquid_clustering")))
+    table = TableSettings(name="liquid", path=str(golden_copy("delta/table_with_liquid_clustering")))
     op = zorder_op(table)
     assert "liquid" in failure(run(op, instance, {"columns": ["id"]}), op)
 
@@ -280,7 +280,7 @@ def test_rows_of_lance_tables_are_deleted(
 ) -> None:
     path = str(tmp_path / "lance")
     pylance.write_dataset(pa.table({"id": range(2000)}), path, max_rows_per_file=1000)
-    table = WatchedTable(name="lance", path=path)
+    table = TableSettings(name="lance", path=path)
     op = delete_rows_op(table)
     config = {"keys": keys, "on": ["id"]}
     counted = logged(run(op, instance, {**config, "dry_run": True}, SparkResource()), op.name)
@@ -308,12 +308,12 @@ def keys(tmp_path: Path) -> str:
     return str(path)
 
 
-def erasure_job(*tables: WatchedTable, **settings: Any) -> dg.JobDefinition:
+def erasure_job(*tables: TableSettings, **settings: Any) -> dg.JobDefinition:
     job = build_erasure_job(tables, **settings)
     return dg.Definitions(jobs=[job], resources={"spark": SparkResource()}).resolve_job_def(job.name)
 
 
-def erase(instance: dg.DagsterInstance, *tables: WatchedTable, **config: Any) -> dg.ExecuteInProcessResult:
+def erase(instance: dg.DagsterInstance, *tables: TableSettings, **config: Any) -> dg.ExecuteInProcessResult:
     job = erasure_job(*tables, columns={table.name: ["id"] for table in tables})
     return job.execute_in_process(run_config=config, instance=instance, raise_on_error=False)
 
@@ -393,7 +393,7 @@ def test_a_dry_run_counts_and_changes_nothing(
 def test_a_table_that_fails_stops_no_other(
     spark: SparkSession, make_table: MakeTable, instance: dg.DagsterInstance, keys: str, tmp_path: Path
 ) -> None:
-    gone, there = WatchedTable(name="gone", path=str(tmp_path / "gone")), make_table("there")
+    gone, there = TableSettings(name="gone", path=str(tmp_path / "gone")), make_table("there")
     result = erase(instance, gone, there, keys=keys)
     assert not result.success
     assert "no table found here" in str(result.failure_data_for_node("gone__dv_delete_rows"))
@@ -402,7 +402,7 @@ def test_a_table_that_fails_stops_no_other(
 
 @pytest.mark.parametrize("columns", [{"one": ["id"]}, {"one": ["id"], "two": ["id"], "three": ["id"]}])
 def test_no_table_is_forgotten(columns: dict[str, list[str]]) -> None:
-    job = erasure_job(*(WatchedTable(name=name, path=name) for name in ("one", "two")))
+    job = erasure_job(*(TableSettings(name=name, path=name) for name in ("one", "two")))
     with pytest.raises(dg.DagsterError) as raised:
         job.execute_in_process(run_config={"keys": "k.parquet", "columns": columns})
     assert "must name exactly the tables of this job" in str(raised.value.__cause__)

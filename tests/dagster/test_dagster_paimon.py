@@ -14,7 +14,7 @@ from dv_maintenance.dagster import SparkResource, build_dv_assets
 from dv_maintenance.maintenance.health import health
 from dv_maintenance.maintenance.read import read
 from dv_maintenance.service.checks import check_names
-from dv_maintenance.service.tables_file import WatchConfig, WatchedTable
+from dv_maintenance.service.tables_file import TableSettings, WatchConfig
 from dv_maintenance.tables import open_table
 
 Definitions = Callable[..., dg.Definitions]
@@ -23,26 +23,26 @@ OPTIMIZE, VACUUM = (dg.AssetKey(["orders", "dv", f"orders_{job}"]) for job in ("
 
 
 @pytest.fixture
-def make_watched(golden_copy: Callable[[str], Path]) -> Callable[..., WatchedTable]:
+def make_watched(golden_copy: Callable[[str], Path]) -> Callable[..., TableSettings]:
     """Partitions ``a`` and ``b`` of ``pt``; six files with deletion vectors."""
     place = str(golden_copy("paimon/append_dv_part") / "table")
 
-    def make(**settings: Any) -> WatchedTable:
+    def make(**settings: Any) -> TableSettings:
         named = {"name": "orders", "path": place, **settings}
         return WatchConfig.model_validate({"tables": [named]}).tables[0]
 
     return make
 
 
-Watched = Callable[..., WatchedTable]
+Watched = Callable[..., TableSettings]
 
 
-def rows(table: WatchedTable) -> list[str]:
+def rows(table: TableSettings) -> list[str]:
     _, batches = read(open_table(table.path))
     return sorted(repr(row) for batch in batches for row in batch.to_pylist())
 
 
-def with_dv(table: WatchedTable) -> dict[str, int]:
+def with_dv(table: TableSettings) -> dict[str, int]:
     parts = health(open_table(table.path).snapshot()).partitions
     return {str(each.partition["pt"]): each.counts.files_with_dv for each in parts}
 

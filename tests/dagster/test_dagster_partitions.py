@@ -21,14 +21,14 @@ from dv_maintenance.errors import UsageError
 from dv_maintenance.maintenance.health import health
 from dv_maintenance.maintenance.planning.partitioning import Partitioning
 from dv_maintenance.service.partitions import partition_key
-from dv_maintenance.service.tables_file import WatchConfig, WatchedTable
+from dv_maintenance.service.tables_file import TableSettings, WatchConfig
 from dv_maintenance.storage import absolute_uri
 from dv_maintenance.tables import open_table
 from dv_maintenance.tables.model import NULL_PARTITION
 from dv_maintenance.testing.delta_builder import DeltaBuilder
 
 Definitions = dg.Definitions
-MakeTable = Callable[..., WatchedTable]
+MakeTable = Callable[..., TableSettings]
 
 BY_DAY = {"name": "day", "every": "day", "start": "2024-11-01"}
 RANGE = ("dagster/asset_partition_range_start", "dagster/asset_partition_range_end")
@@ -38,7 +38,7 @@ RANGE = ("dagster/asset_partition_range_start", "dagster/asset_partition_range_e
 def sales(tmp_path: Path) -> MakeTable:
     """10 rows for each of 2024-11-01 to -05 in eu and us; half of them deleted, except on the 5th."""
 
-    def make(name: str = "sales", **settings: Any) -> WatchedTable:
+    def make(name: str = "sales", **settings: Any) -> TableSettings:
         path = str(tmp_path / name)
         schema = pa.schema([("id", pa.int64()), ("day", pa.date32()), ("region", pa.string())])
         rows = [
@@ -58,11 +58,11 @@ def sales(tmp_path: Path) -> MakeTable:
     return make
 
 
-def watched(columns: Any) -> WatchedTable:
-    return WatchedTable.model_validate({"name": "t", "path": "p", "partitions": columns})
+def watched(columns: Any) -> TableSettings:
+    return TableSettings.model_validate({"name": "t", "path": "p", "partitions": columns})
 
 
-def definitions(*tables: WatchedTable) -> Definitions:
+def definitions(*tables: TableSettings) -> Definitions:
     return dg.Definitions(
         assets=build_dv_assets(tables),
         jobs=[build_dv_job(tables)],
@@ -72,7 +72,7 @@ def definitions(*tables: WatchedTable) -> Definitions:
 
 
 def optimize(
-    table: WatchedTable,
+    table: TableSettings,
     instance: dg.DagsterInstance,
     *,
     key: str | None = None,
@@ -88,14 +88,14 @@ def optimize(
     )
 
 
-def materialized(instance: dg.DagsterInstance, table: WatchedTable) -> dict[str | None, dict[str, Any]]:
+def materialized(instance: dg.DagsterInstance, table: TableSettings) -> dict[str | None, dict[str, Any]]:
     """Metadata of each partition's newest materialization."""
     records = instance.fetch_materializations(naming.job_key(table, "optimize"), limit=100, ascending=True).records
     events = [record.asset_materialization for record in records]
     return {each.partition: {name: value.value for name, value in each.metadata.items()} for each in events if each}
 
 
-def with_dvs(table: WatchedTable) -> set[str]:
+def with_dvs(table: TableSettings) -> set[str]:
     """Partitions with deletion vectors: `day/region`."""
     state = health(open_table(table.path).snapshot())
     return {"/".join(map(str, each.partition.values())) for each in state.partitions if each.counts.files_with_dv}
@@ -277,7 +277,7 @@ def test_a_column_that_the_table_is_not_partitioned_by(sales: MakeTable, instanc
 # -- status: what Dagster's partitions say --------------------------------------------------------------------------
 
 
-def look(table: WatchedTable, instance: dg.DagsterInstance, cursor: str | None = None) -> Any:
+def look(table: TableSettings, instance: dg.DagsterInstance, cursor: str | None = None) -> Any:
     """A tick of the sensor, recorded as the daemon does it."""
     defs = dg.Definitions.merge(definitions(table), dg.Definitions(sensors=[build_dv_sensor([table])]))
     context = dg.build_sensor_context(instance=instance, cursor=cursor, repository_def=defs.get_repository_def())
@@ -293,7 +293,7 @@ def look(table: WatchedTable, instance: dg.DagsterInstance, cursor: str | None =
     return data
 
 
-def status(table: WatchedTable, instance: dg.DagsterInstance) -> tuple[bool, str, list[str]]:
+def status(table: TableSettings, instance: dg.DagsterInstance) -> tuple[bool, str, list[str]]:
     """Of the check `partitions`: passed, its description, and the partitions that it lists."""
     key = dg.AssetCheckKey(naming.table_key(table), "partitions")
     (record,) = instance.event_log_storage.get_asset_check_execution_history(key, limit=1)
@@ -304,7 +304,7 @@ def status(table: WatchedTable, instance: dg.DagsterInstance) -> tuple[bool, str
     return evaluation.passed, str(evaluation.description), listed
 
 
-def known(table: WatchedTable, instance: dg.DagsterInstance) -> set[str]:
+def known(table: TableSettings, instance: dg.DagsterInstance) -> set[str]:
     definition = partitions_def(table)
     assert definition is not None
     return set(definition.get_partition_keys(dynamic_partitions_store=instance))
@@ -331,7 +331,7 @@ def test_a_check_says_which_partitions_have_work_now(sales: MakeTable, instance:
     assert status(table, instance) == (False, said, ["2024-11-02"])
 
 
-def quiet(table: WatchedTable, instance: dg.DagsterInstance, due: set[str | None]) -> dict[str, str]:
+def quiet(table: TableSettings, instance: dg.DagsterInstance, due: set[str | None]) -> dict[str, str]:
     """Partitions that are recorded as without work, with the reason."""
     events = nothing_to_do(table, open_table(table.path).snapshot(), due, instance, 10_000)
     return {str(event.partition): str(event.metadata["reason"].value) for event in events}

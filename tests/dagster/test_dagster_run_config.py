@@ -16,11 +16,11 @@ from dv_maintenance.dagster import naming
 from dv_maintenance.dagster.automation import build_dv_presets
 from dv_maintenance.dagster.night import _waiting
 from dv_maintenance.maintenance.health import health
-from dv_maintenance.service.tables_file import WatchedTable
+from dv_maintenance.service.tables_file import TableSettings
 from dv_maintenance.tables import open_table
 from dv_maintenance.testing.delta_builder import DeltaBuilder
 
-MakeTable = Callable[..., WatchedTable]
+MakeTable = Callable[..., TableSettings]
 Definitions = Callable[..., dg.Definitions]
 Run = Callable[..., dg.ExecuteInProcessResult]
 
@@ -29,7 +29,7 @@ Run = Callable[..., dg.ExecuteInProcessResult]
 def run(make_definitions: Definitions, instance: dg.DagsterInstance) -> Run:
     """Run some jobs of a table, each with a config."""
 
-    def run(table: WatchedTable, *, wanted: bool = True, **configs: Any) -> dg.ExecuteInProcessResult:
+    def run(table: TableSettings, *, wanted: bool = True, **configs: Any) -> dg.ExecuteInProcessResult:
         found = (
             make_definitions(table)
             .resolve_implicit_global_asset_job_def()
@@ -46,15 +46,15 @@ def run(make_definitions: Definitions, instance: dg.DagsterInstance) -> Run:
     return run
 
 
-def files(table: WatchedTable) -> dict[str, int]:
+def files(table: TableSettings) -> dict[str, int]:
     return {str(each): each.stat().st_mtime_ns for each in Path(table.path).rglob("*") if each.is_file()}
 
 
-def with_dvs(table: WatchedTable) -> int:
+def with_dvs(table: TableSettings) -> int:
     return health(open_table(table.path).snapshot()).counts.files_with_dv
 
 
-def planned(instance: dg.DagsterInstance, table: WatchedTable, job: str) -> dict[str, Any]:
+def planned(instance: dg.DagsterInstance, table: TableSettings, job: str) -> dict[str, Any]:
     key = naming.job_key(table, job)
     assert instance.get_latest_materialization_event(key) is None
     (record,) = instance.fetch_observations(key, limit=2).records
@@ -115,7 +115,7 @@ def test_retention(run: Run, tmp_path: Path) -> None:
     builder = DeltaBuilder(path).create(pa.schema([("id", pa.int64())]))
     builder.append(pa.table({"id": range(100)}))
     builder.delete(lambda rows: pc.less(rows["id"], 50))
-    table = WatchedTable(name="week", path=path)
+    table = TableSettings(name="week", path=path)
     run(table, optimize={})
     before = files(table)
     said = failure(run(table, wanted=False, vacuum={"retention": "0s"}))
@@ -131,7 +131,7 @@ def test_presets_open_with_their_config(
     make_table: MakeTable, make_definitions: Definitions, instance: dg.DagsterInstance
 ) -> None:
     tables = [make_table(name, policy={"max_deleted_ratio": 0.9, "min_file_size": 0}) for name in ("a", "b")]
-    partitioned = WatchedTable(name="days", path="/nowhere", partitions="day")
+    partitioned = TableSettings(name="days", path="/nowhere", partitions="day")
     plan, purge = build_dv_presets([*tables, partitioned], name="lake")
     assert (plan.name, purge.name) == ("lake_plan", "lake_purge")
     defs = make_definitions(*tables)

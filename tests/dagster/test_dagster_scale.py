@@ -10,13 +10,13 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from dv_maintenance.service.tables_file import WatchedTable
+from dv_maintenance.service.tables_file import TableSettings
 
 COUNT = 30
 
 
 @pytest.fixture
-def tables(make_table: Callable[..., WatchedTable], tmp_path: Path) -> list[WatchedTable]:
+def tables(make_table: Callable[..., TableSettings], tmp_path: Path) -> list[TableSettings]:
     model = make_table("model")
     places = [tmp_path / f"t{number:03}" for number in range(COUNT)]
     for place in places:
@@ -26,7 +26,7 @@ def tables(make_table: Callable[..., WatchedTable], tmp_path: Path) -> list[Watc
 
 @pytest.mark.slow
 def test_a_few_changed_among_many(
-    tables: list[WatchedTable],
+    tables: list[TableSettings],
     make_definitions: Callable[..., dg.Definitions],
     delete_more: Callable[..., int],
     instance: dg.DagsterInstance,

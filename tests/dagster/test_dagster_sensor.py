@@ -20,14 +20,14 @@ from dv_maintenance.maintenance.execution.apply import maintain
 from dv_maintenance.maintenance.planning.policy import Policy
 from dv_maintenance.service.cursor import Cursor, TableState
 from dv_maintenance.service.inspection import Inspection
-from dv_maintenance.service.tables_file import WatchedTable
+from dv_maintenance.service.tables_file import TableSettings
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables import open_table
 from dv_maintenance.tables.delta.table import DeltaTable
 from dv_maintenance.testing.delta_builder import DeltaBuilder
 
 Definitions = Callable[..., dg.Definitions]
-MakeTable = Callable[..., WatchedTable]
+MakeTable = Callable[..., TableSettings]
 Tick = Callable[..., Any]
 
 
@@ -384,7 +384,7 @@ def test_no_vacuum_starts_twice_when_others_join(
 def test_a_lost_table_fails_its_check_and_stops_no_other(
     tick: Tick, make_table: MakeTable, make_definitions: Definitions, tmp_path: Path
 ) -> None:
-    lost = WatchedTable(name="lost", path=str(tmp_path / "lost"))
+    lost = TableSettings(name="lost", path=str(tmp_path / "lost"))
     defs = make_definitions(lost, make_table())
     data = tick(defs)
     assert [request.tags["dv/table"] for request in data.run_requests] == ["shop/orders"]
@@ -395,7 +395,7 @@ def test_a_lost_table_fails_its_check_and_stops_no_other(
     data = tick(defs)
     assert checks(data) == [("lost", True)]
     assert [event.asset_key.to_user_string() for event in observations(data)] == ["lost"]
-    alone = tick(make_definitions(WatchedTable(name="gone", path=str(tmp_path / "gone"))))
+    alone = tick(make_definitions(TableSettings(name="gone", path=str(tmp_path / "gone"))))
     assert "no table found here" in alone.skip_message
 
 

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from dv_maintenance.dagster import build_dv_simulations
 from dv_maintenance.maintenance import Policy
-from dv_maintenance.service.tables_file import WatchedTable
+from dv_maintenance.service.tables_file import TableSettings
 from dv_maintenance.testing.delta_builder import DeltaBuilder
 
 
@@ -19,7 +19,7 @@ def test_a_simulation_is_an_asset_downstream_of_its_table(tmp_path: Path) -> Non
     builder = DeltaBuilder(str(tmp_path / "t")).create(pa.schema([("id", pa.int64())]))
     builder.append(pa.table({"id": np.arange(1000)}))
     builder.delete(lambda rows: pc.less(rows["id"], 500))
-    table = WatchedTable.model_validate({"name": "shop/orders", "path": str(tmp_path / "t")})
+    table = TableSettings.model_validate({"name": "shop/orders", "path": str(tmp_path / "t")})
     assets = build_dv_simulations([table], {"lazy": Policy(max_deleted_ratio=0.9)}, since="2d")
     assert [spec.key.to_user_string() for spec in assets[0].specs] == ["shop/orders/dv/orders_simulation"]
     result = dg.materialize(assets, instance=dg.DagsterInstance.ephemeral())

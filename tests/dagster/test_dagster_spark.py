@@ -10,7 +10,7 @@ import pytest
 from dagster_pyspark import LazyPySparkResource, PySparkResource
 
 from dv_maintenance.maintenance.health import health
-from dv_maintenance.service.tables_file import WatchedTable
+from dv_maintenance.service.tables_file import TableSettings
 from dv_maintenance.tables import open_table
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @pytest.mark.parametrize("resource", [PySparkResource, LazyPySparkResource])
 def test_a_pyspark_resource_can_stand_in(
-    make_table: Callable[..., WatchedTable],
+    make_table: Callable[..., TableSettings],
     make_definitions: Callable[..., dg.Definitions],
     instance: dg.DagsterInstance,
     spark: SparkSession,

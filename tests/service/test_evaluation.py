@@ -20,12 +20,12 @@ from dv_maintenance.service.evaluation import Evaluation, Limits, evaluate
 from dv_maintenance.service.inspection import Inspection
 from dv_maintenance.service.observe import Observation, Observer
 from dv_maintenance.service.retries import Failures
-from dv_maintenance.service.tables_file import WatchConfig, WatchedTable
+from dv_maintenance.service.tables_file import TableSettings, WatchConfig
 from dv_maintenance.tables import open_table
 from dv_maintenance.testing.delta_builder import DeltaBuilder
 from dv_maintenance.units import format_instant
 
-MakeTable = Callable[..., WatchedTable]
+MakeTable = Callable[..., TableSettings]
 HOUR = 3_600_000
 
 
@@ -44,30 +44,30 @@ class Somewhere:
     keys: list[str] = field(default_factory=list)
     broken: str = ""
 
-    def busy(self, table: WatchedTable) -> str | None:
+    def busy(self, table: TableSettings) -> str | None:
         return self.at_work.get(table.name)
 
     def failures(self, request: RunRequest) -> Failures:
         return self.failed.get(f"{request.table}:{'+'.join(request.jobs)}", Failures())
 
-    def last_vacuum(self, table: WatchedTable) -> int | None:
+    def last_vacuum(self, table: TableSettings) -> int | None:
         return None
 
-    def last_observed(self, table: WatchedTable) -> tuple[int, int] | None:
+    def last_observed(self, table: TableSettings) -> tuple[int, int] | None:
         return None
 
-    def downstream(self, table: WatchedTable, now: int) -> None:
+    def downstream(self, table: TableSettings, now: int) -> None:
         return None
 
-    def partition_keys(self, table: WatchedTable) -> list[str]:
+    def partition_keys(self, table: TableSettings) -> list[str]:
         return self.keys
 
-    def record(self, table: WatchedTable, observation: Observation) -> None:
+    def record(self, table: TableSettings, observation: Observation) -> None:
         if table.name == self.broken:
             raise ZeroDivisionError("https://me:pass@host")
         self.recorded.append((table.name, observation.inspection.version, observation.data_version))
 
-    def check(self, table: WatchedTable, finding: Finding) -> None:
+    def check(self, table: TableSettings, finding: Finding) -> None:
         self.checked.append((table.name, finding.severity))
 
 
@@ -78,7 +78,7 @@ class Evaluations:
         self.cursor: str | None = None
         self.observer = Observer(data_versions=True, checks=checks)
 
-    def __call__(self, where: Somewhere, *tables: WatchedTable, requests: int = 100, budget: float = 60) -> Evaluation:
+    def __call__(self, where: Somewhere, *tables: TableSettings, requests: int = 100, budget: float = 60) -> Evaluation:
         found = evaluate(tables, self.cursor, where, self.observer, Limits(budget, 10, requests))
         self.cursor = found.cursor.to_json()
         return found
@@ -91,7 +91,7 @@ def again() -> Evaluations:
 
 @pytest.fixture
 def make(tmp_path: Path) -> MakeTable:
-    def make(name: str, **settings: Any) -> WatchedTable:
+    def make(name: str, **settings: Any) -> TableSettings:
         path = str(tmp_path / name)
         schema = pa.schema([("id", pa.int64()), ("day", pa.string())])
         builder = DeltaBuilder(path).create(schema, partition_by=["day"])

@@ -12,7 +12,7 @@ from dv_maintenance.service.cursor import TableState
 from dv_maintenance.service.inspection import Inspection
 from dv_maintenance.service.kept import KeptSnapshots, kept_snapshots
 from dv_maintenance.service.observe import Observer
-from dv_maintenance.service.tables_file import WatchedTable
+from dv_maintenance.service.tables_file import TableSettings
 from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
 from dv_maintenance.tables.delta.table import DeltaTable
 from dv_maintenance.testing.delta_builder import DeltaBuilder
@@ -106,7 +106,7 @@ def test_the_limit_is_a_variable_of_the_environment(monkeypatch: pytest.MonkeyPa
 
 def test_ticks_build_on_each_other(tmp_path: Path, reads: list[str]) -> None:
     builder, _ = table(tmp_path / "a")
-    watched = WatchedTable(path=str(tmp_path / "a"), name="a", jobs=("optimize",))
+    watched = TableSettings(path=str(tmp_path / "a"), name="a", jobs=("optimize",))
     last, rows = TableState(Inspection("a")), []
     for number in range(3):
         # Another sensor of the same process has the same snapshots.

@@ -21,20 +21,20 @@ from dv_maintenance.maintenance.execution import batches
 from dv_maintenance.maintenance.health import health
 from dv_maintenance.service import night
 from dv_maintenance.service.night import Window, by_policy, clock, work_through
-from dv_maintenance.service.tables_file import WatchConfig, WatchedTable
+from dv_maintenance.service.tables_file import TableSettings, WatchConfig
 from dv_maintenance.tables import open_table
 from dv_maintenance.testing.delta_builder import DeltaBuilder
 from dv_maintenance.units import parse_instant
 
 NIGHT = Window.model_validate({"start": "01:00", "length": "1h"})
 AT = parse_instant("2026-11-23T01:00:00Z")
-Make = Callable[..., WatchedTable]
+Make = Callable[..., TableSettings]
 QUICK = {"prices": {"shared_start": 0.1}}
 
 
 @pytest.fixture
 def make(tmp_path: Path) -> Make:
-    def table(name: str, *, delete: bool = True, files: int = 1, **settings: Any) -> WatchedTable:
+    def table(name: str, *, delete: bool = True, files: int = 1, **settings: Any) -> TableSettings:
         path = str(tmp_path / name)
         builder = DeltaBuilder(path).create(pa.schema([("id", pa.int64())]))
         builder.append(pa.table({"id": range(100)}), files=files)
@@ -45,13 +45,13 @@ def make(tmp_path: Path) -> Make:
     return table
 
 
-def run(*tables: WatchedTable, at: int = AT, budget: int | None = None, engine: Any = LocalEngine, **more: Any) -> Any:
+def run(*tables: TableSettings, at: int = AT, budget: int | None = None, engine: Any = LocalEngine, **more: Any) -> Any:
     found = list(work_through(tables, engine, **{"window": NIGHT, "budget": budget, "now": lambda: at, **more}))
     assert [each.table.name for each in found] == list(dict.fromkeys(each.table.name for each in found))
     return {each.table.name: each for each in found}
 
 
-def with_dvs(table: WatchedTable) -> int:
+def with_dvs(table: TableSettings) -> int:
     return health(open_table(table.path).snapshot()).counts.files_with_dv
 
 
@@ -111,7 +111,7 @@ def test_nothing_starts_that_may_not_finish(make: Make) -> None:
 def test_steps_of_a_table_that_do_not_fit_are_left_with_the_reason(make: Make) -> None:
     table = make("one", files=3)
 
-    def dear(watched: WatchedTable, opened: Any, snapshot: Any, now: int) -> Any:
+    def dear(watched: TableSettings, opened: Any, snapshot: Any, now: int) -> Any:
         plan = by_policy(watched, opened, snapshot, now)
         steps = [replace(step, cost=replace(step.cost, bytes_read=10**13)) for step in plan.steps]
         return replace(plan, steps=tuple(steps))
@@ -145,7 +145,7 @@ def test_an_error_says_what_was_done_before(tmp_path: Path, monkeypatch: pytest.
             return super().run(*args, **options)
 
     (found,) = work_through(
-        [WatchedTable(path=str(tmp_path / "t"))], Failing, window=NIGHT, budget=None, now=lambda: AT
+        [TableSettings(path=str(tmp_path / "t"))], Failing, window=NIGHT, budget=None, now=lambda: AT
     )
     assert isinstance(found.error, StorageError)
     assert found.error.done is not None
@@ -226,7 +226,7 @@ def test_what_is_slower_than_everything_before_is_stopped_before_the_end(
     assert all(each.error is None and each.waited_since is not None for each in found.values())
 
 
-def nearly_free(watched: WatchedTable, opened: Any, snapshot: Any, now: int) -> Any:
+def nearly_free(watched: TableSettings, opened: Any, snapshot: Any, now: int) -> Any:
     plan = by_policy(watched, opened, snapshot, now)
     steps = [replace(step, cost=replace(step.cost, bytes_read=1, bytes_written=1, files_read=0)) for step in plan.steps]
     return replace(plan, steps=tuple(steps))
@@ -248,7 +248,7 @@ def test_steps_committed_before_the_end_stay_committed(tmp_path: Path, monkeypat
             runs.append(args)
             return (super() if len(runs) == 1 else Slow()).run(*args, **options)
 
-    watched = WatchedTable.model_validate({"path": str(tmp_path / "t"), "policy": QUICK})
+    watched = TableSettings.model_validate({"path": str(tmp_path / "t"), "policy": QUICK})
     found = run(watched, budget=2_000, now=clock, window=None, engine=SlowAtLast, plan_of=nearly_free)["t"]
     assert len(runs) == 2
     assert found.outcome.numbers["steps"] == 1

@@ -13,12 +13,12 @@ from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.errors import UsageError
 from dv_maintenance.service import verbs
 from dv_maintenance.service.outcome import Outcome
-from dv_maintenance.service.tables_file import WatchConfig, WatchedTable
+from dv_maintenance.service.tables_file import TableSettings, WatchConfig
 from dv_maintenance.testing.delta_builder import DeltaBuilder
 
 
 @pytest.fixture
-def watched(tmp_path: Path) -> WatchedTable:
+def watched(tmp_path: Path) -> TableSettings:
     path = str(tmp_path / "orders")
     schema = pa.schema([("id", pa.int64()), ("shop", pa.string())])
     builder = DeltaBuilder(path).create(schema, partition_by=["shop"])
@@ -27,7 +27,7 @@ def watched(tmp_path: Path) -> WatchedTable:
     return WatchConfig.model_validate({"tables": [{"path": path, "partitions": "shop"}]}).tables[0]
 
 
-def test_an_optimize_says_why_in_numbers_rows_and_a_picture(watched: WatchedTable) -> None:
+def test_an_optimize_says_why_in_numbers_rows_and_a_picture(watched: TableSettings) -> None:
     outcome = verbs.optimize(watched, verbs.opened(watched), LocalEngine)
     assert "more than 5 % of the rows deleted" in outcome.reason
     assert (outcome.numbers["rows_purged"], outcome.numbers["version_after"], outcome.numbers["verified"]) == (
@@ -44,14 +44,14 @@ def test_an_optimize_says_why_in_numbers_rows_and_a_picture(watched: WatchedTabl
     assert Outcome.from_json(outcome.to_json()).numbers == outcome.numbers
 
 
-def test_chosen_partitions_have_outcomes_of_their_own(watched: WatchedTable) -> None:
+def test_chosen_partitions_have_outcomes_of_their_own(watched: TableSettings) -> None:
     outcome = verbs.optimize(watched, verbs.opened(watched), LocalEngine, ["b", "z"])
     assert outcome.partitions["b"].numbers["rows_purged"] == 5
     assert outcome.partitions["z"].reason == "Nothing to do: this partition has no live file."
     assert Outcome.from_json(outcome.to_json()).partitions["b"].numbers == outcome.partitions["b"].numbers
 
 
-def test_a_vacuum_without_work_says_so(watched: WatchedTable) -> None:
+def test_a_vacuum_without_work_says_so(watched: TableSettings) -> None:
     outcome, after = verbs.vacuum_by_policy(watched, verbs.opened(watched))
     assert outcome.reason == "No file has been out of use for longer than the retention."
     assert outcome.numbers["files_deleted"] == 0

@@ -14,7 +14,7 @@ from dv_maintenance.errors import UsageError
 from dv_maintenance.maintenance.planning.partitioning import Partitioning
 from dv_maintenance.service import verbs
 from dv_maintenance.service.partitions import chosen_policy, listed_keys
-from dv_maintenance.service.tables_file import WatchedTable
+from dv_maintenance.service.tables_file import TableSettings
 from dv_maintenance.tables import open_table
 from dv_maintenance.tables.model import NULL_PARTITION
 from dv_maintenance.tables.table import Table
@@ -32,8 +32,8 @@ def table(tmp_path: Path) -> Table:
     return open_table(str(tmp_path / "t"))
 
 
-def watched(table: Table, *columns: Any) -> WatchedTable:
-    return WatchedTable(name="t", path=table.uri, partitions=Partitioning.model_validate({"columns": columns}))
+def watched(table: Table, *columns: Any) -> TableSettings:
+    return TableSettings(name="t", path=table.uri, partitions=Partitioning.model_validate({"columns": columns}))
 
 
 @pytest.mark.parametrize(
@@ -74,12 +74,12 @@ def test_a_key_that_can_not_exist_is_refused(table: Table, columns: list[Any], k
 def test_the_policys_own_partitions_may_be_written_in_another_way(table: Table) -> None:
     of_table = watched(table, "shop")
     policy = of_table.policy.with_overrides(["partitions=[{day: 2026-11-1}]"])
-    chosen = chosen_policy(WatchedTable(**{**_fields(of_table), "policy": policy}), table.snapshot(), ["a%7Cb"])
+    chosen = chosen_policy(TableSettings(**{**_fields(of_table), "policy": policy}), table.snapshot(), ["a%7Cb"])
     assert chosen is not None
     assert chosen.partitions == ({"day": "2026-11-01", "shop": "a|b", "n": "1"},)
 
 
-def _fields(of_table: WatchedTable) -> dict[str, Any]:
+def _fields(of_table: TableSettings) -> dict[str, Any]:
     return {"name": of_table.name, "path": of_table.path, "partitions": of_table.partitions}
 
 

@@ -18,7 +18,7 @@ from dv_maintenance.service import reads as service
 from dv_maintenance.service import verbs
 from dv_maintenance.service.inspection import inspect_table
 from dv_maintenance.service.reads import EventLogs, Materialization, Reads, downstream_reads, reads_of
-from dv_maintenance.service.tables_file import WatchConfig, WatchedTable
+from dv_maintenance.service.tables_file import TableSettings, WatchConfig
 from dv_maintenance.testing.delta_builder import DeltaBuilder
 from dv_maintenance.testing.memory import MemoryTable
 
@@ -26,7 +26,7 @@ DAY = 86_400_000
 TABLE = "s3://lake/orders"
 
 
-def watched(**settings: Any) -> WatchedTable:
+def watched(**settings: Any) -> TableSettings:
     return WatchConfig.model_validate({"tables": [{"path": TABLE, **settings}]}).tables[0]
 
 
@@ -49,7 +49,7 @@ def assets(per_day: int, days: int = 7) -> Reads | None:
     )
 
 
-def ask(table: WatchedTable, declared: float | None, downstream: Reads | None, now: int = START + 10 * DAY) -> Any:
+def ask(table: TableSettings, declared: float | None, downstream: Reads | None, now: int = START + 10 * DAY) -> Any:
     reads, warnings = reads_of(table, declared, downstream, now, logs=EventLogs())
     return None if reads is None else (reads.source, round(reads.per_day(now), 1)), warnings
 

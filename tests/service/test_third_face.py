@@ -17,10 +17,10 @@ from dv_maintenance.service.evaluation import Limits, evaluate
 from dv_maintenance.service.observe import Observation, Observer
 from dv_maintenance.service.outcome import Outcome
 from dv_maintenance.service.retries import Failures
-from dv_maintenance.service.tables_file import Job, WatchConfig, WatchedTable
+from dv_maintenance.service.tables_file import Job, TableSettings, WatchConfig
 from dv_maintenance.testing.delta_builder import DeltaBuilder
 
-JOBS: dict[Job, Callable[[WatchedTable], Outcome]] = {
+JOBS: dict[Job, Callable[[TableSettings], Outcome]] = {
     "optimize": lambda table: verbs.optimize(table, verbs.opened(table), LocalEngine),
     "vacuum": lambda table: verbs.vacuum_by_policy(table, verbs.opened(table))[0],
     "manifest": lambda table: verbs.manifest(verbs.opened(table), LocalEngine),
@@ -49,28 +49,28 @@ class Face:
                 self.runs.append((request.table, job, outcome.reason))
         return found.reason
 
-    def busy(self, table: WatchedTable) -> str | None:
+    def busy(self, table: TableSettings) -> str | None:
         return None
 
     def failures(self, request: RunRequest) -> Failures:
         return Failures()
 
-    def last_vacuum(self, table: WatchedTable) -> int | None:
+    def last_vacuum(self, table: TableSettings) -> int | None:
         return None
 
-    def last_observed(self, table: WatchedTable) -> tuple[int, int] | None:
+    def last_observed(self, table: TableSettings) -> tuple[int, int] | None:
         return None
 
-    def downstream(self, table: WatchedTable, now: int) -> None:
+    def downstream(self, table: TableSettings, now: int) -> None:
         return None
 
-    def partition_keys(self, table: WatchedTable) -> Sequence[str]:
+    def partition_keys(self, table: TableSettings) -> Sequence[str]:
         return []
 
-    def record(self, table: WatchedTable, observation: Observation) -> None:
+    def record(self, table: TableSettings, observation: Observation) -> None:
         self.observed[table.name] = observation
 
-    def check(self, table: WatchedTable, finding: Finding) -> None:
+    def check(self, table: TableSettings, finding: Finding) -> None:
         self.checked[table.name] = finding
 
 

@@ -17,7 +17,7 @@ from dv_maintenance.maintenance.planning.plan import build_plan
 from dv_maintenance.service import reading, verbs
 from dv_maintenance.service.outcome import Outcome
 from dv_maintenance.service.policies import load
-from dv_maintenance.service.tables_file import WatchedTable
+from dv_maintenance.service.tables_file import TableSettings
 from dv_maintenance.tables import open_table
 from dv_maintenance.tables.table import Table
 from dv_maintenance.testing.delta_builder import DeltaBuilder
@@ -63,7 +63,7 @@ def no_engine() -> LocalEngine:
 
 
 def test_a_job_that_is_not_due_says_so(table: Table) -> None:
-    watched = WatchedTable(path=table.uri)
+    watched = TableSettings(path=table.uri)
     assert verbs.nothing_due(watched, table, "optimize") is None
     verbs.purge(table, LocalEngine)
     outcome = verbs.nothing_due(watched, table, "optimize")
@@ -130,7 +130,7 @@ def test_rows_and_changes_are_counted_or_written(table: Table, tmp_path: Path) -
 
 def test_a_run_whose_work_somebody_else_did_says_so(table: Table) -> None:
     """Two orchestrators on one table: the plan's reason would be that of work which this run has not done."""
-    watched = WatchedTable(name="t", path=table.uri)
+    watched = TableSettings(name="t", path=table.uri)
 
     class Late(LocalEngine):
         def run(self, tasks: Any, **more: Any) -> Any:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from dv_maintenance.cli.demo.location import Location
     from dv_maintenance.cli.demo.report import Report
     from dv_maintenance.cli.demo.state import State
-    from dv_maintenance.service.tables_file import WatchConfig, WatchedTable
+    from dv_maintenance.service.tables_file import TableSettings, WatchConfig
 
 __all__ = ["demo"]
 
@@ -156,14 +156,14 @@ def _play(config: WatchConfig, location: Location, rows: int, out: Output, *, ui
     )
 
 
-def _states(watched: Mapping[str, WatchedTable]) -> dict[str, State]:
+def _states(watched: Mapping[str, TableSettings]) -> dict[str, State]:
     from dv_maintenance.cli.demo.state import measure
     from dv_maintenance.tables import open_table
 
     return {name: measure(open_table(table.path), table.path) for name, table in watched.items()}
 
 
-def _compare(before: Mapping[str, State], after: Mapping[str, State], watched: Mapping[str, WatchedTable]) -> None:
+def _compare(before: Mapping[str, State], after: Mapping[str, State], watched: Mapping[str, TableSettings]) -> None:
     for name, state in after.items():
         if (before[name].rows, before[name].content) != (state.rows, state.content):
             raise VerificationError(

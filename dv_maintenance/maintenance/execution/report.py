@@ -9,6 +9,7 @@ import numpy as np
 
 from dv_maintenance.maintenance.planning.facts import file_facts
 from dv_maintenance.maintenance.planning.left_alone import NO_DV, LeftAlone, left_alone
+from dv_maintenance.report import Report
 
 if TYPE_CHECKING:
     from dv_maintenance.tables.model import Snapshot
@@ -48,8 +49,8 @@ class StepReport:
     bytes_copied: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class ApplyReport:
+@dataclass(frozen=True, slots=True, repr=False)
+class ApplyReport(Report):
     """The result of a run. If there was nothing to do, it has no steps and one version, and is verified.
 
     verified : every version committed by this run was read back, and differs from its predecessor by exactly the files

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from dv_maintenance.maintenance.health import iso_timestamp
+from dv_maintenance.report import Report
 
 if TYPE_CHECKING:
     from dv_maintenance.tables.fsck import Remedy
@@ -41,8 +42,8 @@ class Damage:
     since: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class FsckReport:
+@dataclass(frozen=True, slots=True, repr=False)
+class FsckReport(Report):
     """The result of a ``fsck``.
 
     version, timestamp : ``None`` if the log can't be read; epoch milliseconds.

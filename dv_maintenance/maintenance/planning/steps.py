@@ -176,7 +176,7 @@ class KeptFile:
     due_at: int | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class MaintenancePlan:
     """The steps for ``table`` at ``version``, in order of benefit.
 
@@ -206,6 +206,14 @@ class MaintenancePlan:
     next_due_at: int | None = None
     kept: tuple[KeptFile, ...] = ()
     kept_not_listed: int = 0
+
+    def __repr__(self) -> str:
+        from dv_maintenance.maintenance.planning.explain import explain
+
+        return explain(self)
+
+    def _repr_markdown_(self) -> str:
+        return repr(self)
 
     def to_json(self) -> dict[str, Any]:
         """Plain data that :meth:`from_json` reads back."""

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from dv_maintenance.maintenance.planning.partitioning import Partitioning
     from dv_maintenance.service.engines import EngineOf
     from dv_maintenance.service.inspection import Downstream
-    from dv_maintenance.service.tables_file import Job, WatchedTable
+    from dv_maintenance.service.tables_file import Job, TableSettings
     from dv_maintenance.tables.table import Table
 
 __all__ = ["nothing_due", "optimize", "vacuum_by_policy"]
@@ -39,7 +39,7 @@ _log = logging.getLogger(__name__)
 NO_CHANGES: Final[Mapping[str, Any]] = {}
 
 
-def nothing_due(watched: WatchedTable, table: Table, job: Job) -> Outcome | None:
+def nothing_due(watched: TableSettings, table: Table, job: Job) -> Outcome | None:
     """What to say instead of running a job that is not due; ``None`` if it is due."""
     found = inspect_table(table, watched.policy, name=watched.name, jobs=[job], reads=reads_now(watched))
     if job in found.due:
@@ -48,7 +48,7 @@ def nothing_due(watched: WatchedTable, table: Table, job: Job) -> Outcome | None
 
 
 def optimize(
-    watched: WatchedTable,
+    watched: TableSettings,
     table: Table,
     engine: EngineOf,
     keys: Sequence[str] = (),
@@ -119,7 +119,7 @@ def _worked_on(partitioning: Partitioning, steps: Iterable[StepReport]) -> list[
 
 
 def vacuum_by_policy(
-    watched: WatchedTable,
+    watched: TableSettings,
     table: Table,
     last_observed: Callable[[], tuple[int, int] | None] = lambda: None,
     guards: Mapping[str, Any] = NO_CHANGES,

@@ -19,7 +19,7 @@ from dv_maintenance.service.verbs.state import opened
 if TYPE_CHECKING:
     from dv_maintenance.maintenance.planning.policy import Policy
     from dv_maintenance.service.inspection import Downstream
-    from dv_maintenance.service.tables_file import WatchConfig, WatchedTable
+    from dv_maintenance.service.tables_file import TableSettings, WatchConfig
     from dv_maintenance.tables.table import Table
 
 __all__ = ["simulate", "simulate_tables", "simulate_watched"]
@@ -56,7 +56,7 @@ def simulate(
 
 
 def simulate_watched(
-    watched: WatchedTable,
+    watched: TableSettings,
     policies: Sequence[tuple[str, Policy]] = (),
     *,
     since: int,
@@ -77,7 +77,7 @@ def simulate_tables(config: WatchConfig, policies: Sequence[tuple[str, Policy]] 
     return [_safely(watched, policies, since) for watched in config.tables]
 
 
-def _safely(watched: WatchedTable, policies: Sequence[tuple[str, Policy]], since: int) -> Outcome:
+def _safely(watched: TableSettings, policies: Sequence[tuple[str, Policy]], since: int) -> Outcome:
     try:
         return simulate_watched(watched, policies, since=since)
     except (DvMaintenanceError, OSError) as error:

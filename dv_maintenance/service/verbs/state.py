@@ -19,20 +19,20 @@ from dv_maintenance.tables import open_table
 if TYPE_CHECKING:
     from dv_maintenance.maintenance.deadlines import ToErase
     from dv_maintenance.maintenance.planning.policy import Policy
-    from dv_maintenance.service.tables_file import WatchedTable
+    from dv_maintenance.service.tables_file import TableSettings
     from dv_maintenance.tables.model import Snapshot
     from dv_maintenance.tables.table import Table
 
 __all__ = ["fsck", "health", "history", "look", "opened", "plan", "report_table"]
 
 
-def opened(watched: WatchedTable) -> Table:
+def opened(watched: TableSettings) -> Table:
     """Raises what ``open_table`` raises."""
     return open_table(watched.path, watched.format, watched.storage_options)
 
 
 def report_table(
-    watched: WatchedTable,
+    watched: TableSettings,
     table: Table,
     snapshot: Snapshot,
     last_observed: Callable[[], tuple[int, int] | None] = lambda: None,

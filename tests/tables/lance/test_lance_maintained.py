@@ -20,7 +20,7 @@ from dv_maintenance.maintenance.erasure import removable_from
 from dv_maintenance.maintenance.manifest import write_manifests
 from dv_maintenance.maintenance.planning.policy import Policy
 from dv_maintenance.service.inspection import inspect_table
-from dv_maintenance.service.tables_file import WatchedTable
+from dv_maintenance.service.tables_file import TableSettings
 from dv_maintenance.tables import open_table
 
 DAY = 86_400_000
@@ -151,9 +151,9 @@ def test_no_manifest_asset_where_the_format_is_known(golden_copy: Callable[[str]
     from dv_maintenance.dagster import SparkResource, build_dv_assets
 
     path = str(golden_copy("lance/mixed_fragments"))
-    known = WatchedTable.model_validate({"path": path, "format": "lance", "jobs": ["vacuum", "manifest"]})
+    known = TableSettings.model_validate({"path": path, "format": "lance", "jobs": ["vacuum", "manifest"]})
     assert known.jobs == ("vacuum",)
-    found_out = WatchedTable.model_validate({"path": path, "jobs": ["vacuum", "manifest"]})
+    found_out = TableSettings.model_validate({"path": path, "jobs": ["vacuum", "manifest"]})
     keys = [asset.key.path[-1] for asset in build_dv_assets([known])]
     assert keys == ["mixed_fragments", "mixed_fragments_vacuum"]
     assets = build_dv_assets([found_out])

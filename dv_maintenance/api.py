@@ -1,0 +1,497 @@
+"""The Python API: one function for each verb, with typed results. Import it as ``import dv_maintenance as dvm``.
+
+A table is what :func:`open_table` returns, or its path. Work that rewrites files or finds rows takes an ``engine``:
+``"spark"`` (the default) starts a local session, or takes the active one; ``"local"`` and ``"auto"`` work in this
+process; a ``SparkSession`` or an engine is used as it is and stays open.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Literal
+
+from dv_maintenance.dml.merge import Merge
+from dv_maintenance.engine import Engine, get_engine
+from dv_maintenance.errors import UsageError
+from dv_maintenance.maintenance.planning.policy import Policy
+from dv_maintenance.maintenance.planning.steps import MaintenancePlan
+from dv_maintenance.tables import open_table
+from dv_maintenance.units import parse_duration, parse_instant
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+    from dv_maintenance.dml.operation import DmlReport
+    from dv_maintenance.engine.spark import SparkEngine
+    from dv_maintenance.maintenance.checkpoint import CheckpointReport
+    from dv_maintenance.maintenance.convert import ConvertReport
+    from dv_maintenance.maintenance.downgrade import DowngradeReport
+    from dv_maintenance.maintenance.execution.report import ApplyReport
+    from dv_maintenance.maintenance.fsck.report import FsckReport
+    from dv_maintenance.maintenance.health import Health
+    from dv_maintenance.maintenance.manifest import ManifestReport
+    from dv_maintenance.maintenance.recount import RecountReport
+    from dv_maintenance.maintenance.restore import RestoreReport
+    from dv_maintenance.maintenance.undelete import UndeleteReport
+    from dv_maintenance.maintenance.vacuum import VacuumReport
+    from dv_maintenance.tables.model import HistoryEntry
+    from dv_maintenance.tables.table import Table
+
+__all__ = [
+    "apply",
+    "changes",
+    "checkpoint",
+    "convert",
+    "delete",
+    "downgrade",
+    "example_table",
+    "fsck",
+    "health",
+    "history",
+    "manifest",
+    "merge",
+    "open_table",
+    "plan",
+    "purge",
+    "read",
+    "recount",
+    "restore",
+    "undelete",
+    "update",
+    "vacuum",
+    "zorder",
+]
+
+Partition = Mapping[str, str | None] | str
+
+
+# -- looking -----------------------------------------------------------------------------------------------------------
+
+
+def health(table: Table | str, version: int | None = None) -> Health:
+    """Files, deletion vectors and rows, in total and by partition, from the log alone.
+
+    Parameters
+    ----------
+    version : an older version; by default the newest.
+
+    Raises
+    ------
+    TableNotFoundError, UsageError, DamagedTableError, UnsupportedFeatureError, StorageError
+    """
+    from dv_maintenance.maintenance.health import health as measure
+
+    return measure(_opened(table).snapshot(version))
+
+
+def fsck(table: Table | str, version: int | None = None, *, deep: bool = False) -> FsckReport:
+    """Whether every file that readers need exists; with ``deep`` also whether its content is intact.
+
+    Raises
+    ------
+    RefusedError : the format has no such check.
+    """
+    from dv_maintenance.maintenance.fsck import fsck as check
+
+    return check(_opened(table), version, deep=deep)
+
+
+def history(table: Table | str, limit: int | None = None) -> list[HistoryEntry]:
+    """The commits, newest first, at most ``limit``, with what they did to deletion vectors."""
+    return _opened(table).history(limit)
+
+
+def read(
+    table: Table | str,
+    version: int | None = None,
+    *,
+    columns: Sequence[str] | None = None,
+    limit: int | None = None,
+) -> pa.RecordBatchReader:
+    """The live rows, without a Spark session. Files are opened while the reader is consumed.
+
+    Raises
+    ------
+    UsageError : the version or a column does not exist.
+    """
+    import pyarrow as pa
+
+    from dv_maintenance.maintenance.read import read as rows
+
+    return pa.RecordBatchReader.from_batches(*rows(_opened(table), version, columns, limit))
+
+
+def changes(table: Table | str, first: int, last: int | None = None) -> pa.RecordBatchReader:
+    """The rows that the versions ``first`` to ``last`` inserted, deleted or updated, with ``_change_type``,
+    ``_commit_version`` and ``_commit_timestamp``.
+
+    Raises
+    ------
+    RefusedError : the format has no change feed, or it does not reach back so far.
+    """
+    import pyarrow as pa
+
+    from dv_maintenance.maintenance.changes import read_changes
+
+    feed, batches = read_changes(_opened(table), first, last)
+    return pa.RecordBatchReader.from_batches(feed.schema, batches)
+
+
+# -- rewriting files ---------------------------------------------------------------------------------------------------
+
+
+def plan(
+    table: Table | str,
+    policy: Policy | None = None,
+    *,
+    purge: bool = False,
+    partitions: Iterable[Partition] = (),
+) -> MaintenancePlan:
+    """What a policy would do, and why; nothing is changed. ``repr`` explains the plan, :func:`apply` runs it.
+
+    Parameters
+    ----------
+    purge : every deletion vector goes, whatever the thresholds, and nothing else is rewritten.
+    partitions : only these, such as ``"day=2026-11-20"`` or ``{"day": "2026-11-20"}``, in place of the policy's.
+
+    Raises
+    ------
+    RefusedError, UnsupportedFeatureError : files of the table may not be rewritten.
+    """
+    from dv_maintenance.maintenance.meter.of_table import decide_for
+    from dv_maintenance.maintenance.planning.plan import build_plan
+
+    opened = _opened(table)
+    policy = policy or Policy()
+    chosen = list(partitions)
+    if chosen:
+        policy = Policy.from_mapping({**policy.model_dump(exclude_unset=True), "partitions": chosen}, "partitions")
+    snapshot = opened.snapshot()
+    opened.check_writable(snapshot, "rewrite")
+    if purge:
+        return build_plan(snapshot, policy, purge=True)
+    return decide_for(opened, snapshot, policy, now=_now())
+
+
+def apply(
+    table: Table | str, what: MaintenancePlan | Policy | None = None, *, engine: Engine | SparkSession | str = "spark"
+) -> ApplyReport:
+    """Run a plan, or plan by a policy (by default with its defaults) and run that.
+
+    Every commit is verified; a plan that the table has outgrown is planned again.
+
+    Raises
+    ------
+    ConflictError : other writers replaced the files in every attempt.
+    VerificationError : a gate failed; nothing was committed.
+    """
+    from dv_maintenance.maintenance.execution.apply import apply as run
+
+    opened = _opened(table)
+    made = what if isinstance(what, MaintenancePlan) else plan(opened, what)
+    with _engine(engine) as started:
+        return run(opened, started, made)
+
+
+def purge(
+    table: Table | str, partitions: Iterable[Partition] = (), *, engine: Engine | SparkSession | str = "spark"
+) -> ApplyReport:
+    """Rewrite every file with a deletion vector, even a lone one. ``plan(table, purge=True)`` shows what it would do.
+
+    Raises as :func:`apply`.
+    """
+    opened = _opened(table)
+    return apply(opened, plan(opened, purge=True, partitions=partitions), engine=engine)
+
+
+def zorder(
+    table: Table | str,
+    columns: Sequence[str],
+    partitions: Iterable[Partition] = (),
+    *,
+    target_file_size: int | str | None = None,
+    engine: Engine | SparkSession | str = "spark",
+) -> ApplyReport:
+    """Order the rows of files along a space-filling curve through ``columns``, so that filters skip more files."""
+    from dv_maintenance.maintenance.zorder import zorder as run
+
+    with _engine(engine) as started:
+        return run(_opened(table), started, columns, partitions, target_size=target_file_size)
+
+
+def manifest(
+    table: Table | str, *, purge_first: bool = False, engine: Engine | SparkSession | str = "spark"
+) -> ManifestReport:
+    """Write symlink manifests for readers without deletion vectors; ``purge_first`` removes these if there are any."""
+    from dv_maintenance.maintenance.manifest import write_manifests
+
+    with _engine(engine) as started:
+        return write_manifests(_opened(table), started, purge_first)
+
+
+def downgrade(
+    table: Table | str,
+    *,
+    truncate_history: bool = False,
+    dry_run: bool = False,
+    engine: Engine | SparkSession | str = "spark",
+) -> DowngradeReport:
+    """Make the table readable without deletion vectors, step by step; run it again until it has finished."""
+    from dv_maintenance.maintenance.downgrade import downgrade as run
+
+    with _engine(engine) as started:
+        return run(_opened(table), started, truncate_history=truncate_history, dry_run=dry_run)
+
+
+# -- deleting files ----------------------------------------------------------------------------------------------------
+
+
+def vacuum(
+    table: Table | str,
+    *,
+    retention: int | str | None = None,
+    dry_run: bool = False,
+    policy: Policy | None = None,
+    allow_short_retention: bool = False,
+    lite: bool = False,
+) -> VacuumReport:
+    """Delete the files that no version inside the retention needs.
+
+    Parameters
+    ----------
+    retention : such as ``"168h"``, or milliseconds; by default the policy's, else the table's own property.
+    policy : what else to keep (pinned versions, streams, clones), the largest share to delete, the quarantine.
+    allow_short_retention : accept a retention below the table's property: running readers may break.
+    lite : read only the log; do not list the table.
+
+    Raises
+    ------
+    RefusedError : the retention is too short, or the run would delete too large a share of the files.
+    """
+    from dv_maintenance.maintenance.vacuum import vacuum as run
+
+    rules = policy or Policy()
+    return run(
+        _opened(table),
+        retention=rules.retention if retention is None else parse_duration(retention),
+        dry_run=dry_run,
+        lite=lite,
+        allow_short_retention=allow_short_retention,
+        clones=rules.clones,
+        clones_under=rules.clones_under,
+        guard=rules.guard,
+    )
+
+
+def undelete(
+    table: Table | str, *, since: int | str | None = None, until: int | str | None = None, dry_run: bool = False
+) -> UndeleteReport:
+    """Put back files that vacuums set aside, from ``since`` to ``until`` (ISO 8601, or epoch milliseconds)."""
+    from dv_maintenance.maintenance.undelete import undelete as run
+
+    return run(_opened(table), since=_instant(since), until=_instant(until), dry_run=dry_run)
+
+
+# -- changing rows -----------------------------------------------------------------------------------------------------
+
+
+def delete(
+    table: Table | str,
+    where: str | None = None,
+    *,
+    keys: DataFrame | str | None = None,
+    on: Sequence[str] = (),
+    dry_run: bool = False,
+    engine: SparkEngine | SparkSession | Literal["spark"] = "spark",
+) -> DmlReport:
+    """Delete rows by deletion vectors: those for which a condition in Spark SQL is true, or those whose columns ``on``
+    equal a key; without either, all rows.
+
+    Parameters
+    ----------
+    keys : a DataFrame, or the path of a table, or of Parquet, CSV or JSON files.
+
+    Raises
+    ------
+    UsageError : Spark does not understand the condition, or a column does not exist.
+    RefusedError : the table allows no deletion vectors, or may not be changed.
+    """
+    from dv_maintenance.dml.delete import delete as run
+
+    with _engine(engine) as started:
+        return run(_opened(table), _spark(started), where, keys=keys, on=on, dry_run=dry_run)
+
+
+def update(
+    table: Table | str,
+    set: Mapping[str, str],
+    where: str | None = None,
+    *,
+    engine: SparkEngine | SparkSession | Literal["spark"] = "spark",
+) -> DmlReport:
+    """Set columns to Spark SQL expressions, in the rows for which a condition is true; by default in all rows."""
+    from dv_maintenance.dml.update import update as run
+
+    with _engine(engine) as started:
+        return run(_opened(table), _spark(started), set, where)
+
+
+def merge(
+    table: Table | str,
+    source: DataFrame | str,
+    on: str,
+    *,
+    target_alias: str = "target",
+    source_alias: str = "source",
+    engine: SparkEngine | SparkSession,
+) -> Merge:
+    """Begin a MERGE; add its clauses to the result, then ``execute()`` it.
+
+    >>> begun = merge(orders, source, "target.id = source.id", engine=spark)  # doctest: +SKIP
+    >>> begun.when_matched_update_all().when_not_matched_insert_all().execute()  # doctest: +SKIP
+    """
+    from dv_maintenance.dml.merge import merge as begin
+
+    started = _taken(engine)
+    return begin(_opened(table), _spark(started), source, on, target_alias=target_alias, source_alias=source_alias)
+
+
+# -- versions and the log ----------------------------------------------------------------------------------------------
+
+
+def restore(
+    table: Table | str, version: int | None = None, *, timestamp: int | str | None = None, dry_run: bool = False
+) -> RestoreReport:
+    """Make an older version the newest: by number, or the newest at a time (ISO 8601, or epoch milliseconds)."""
+    from dv_maintenance.maintenance.restore import restore as run
+
+    return run(_opened(table), version=version, timestamp=_instant(timestamp), dry_run=dry_run)
+
+
+def checkpoint(table: Table | str, *, clean_log: bool = False, dry_run: bool = False) -> CheckpointReport:
+    """Write a checkpoint of the log; ``clean_log`` also deletes log files beyond the log's own retention."""
+    from dv_maintenance.maintenance.checkpoint import checkpoint as run
+
+    return run(_opened(table), clean_log=clean_log, dry_run=dry_run)
+
+
+def recount(table: Table | str, *, dry_run: bool = False) -> RecountReport:
+    """Correct the row counts in a Delta table's statistics by the footers of its files."""
+    from dv_maintenance.maintenance.recount import recount as run
+
+    return run(_opened(table), dry_run=dry_run)
+
+
+def convert(
+    place: str,
+    partition_types: Mapping[str, pa.DataType] | None = None,
+    *,
+    format: str | None = None,
+    storage_options: Mapping[str, str] | None = None,
+    dry_run: bool = False,
+) -> ConvertReport:
+    """Turn a folder of Parquet files into a table.
+
+    Parameters
+    ----------
+    partition_types : the type of each column that folders (``day=2026-11-20``) name.
+    format : by default the first format that adopts files.
+    """
+    from dv_maintenance.maintenance.convert import convert as run
+    from dv_maintenance.tables import open_adopting_table
+
+    if format is None:
+        table: Table = open_adopting_table(place, storage_options)
+    else:
+        table = open_table(place, format, storage_options)
+    return run(table, partition_types, dry_run=dry_run)
+
+
+def example_table(place: str, rows: int = 100_000) -> Table:
+    """Create a small Delta table to try things on, with the columns ``id``, ``country`` (its partitions) and ``total``.
+    Deletion vectors delete half of the rows of two countries.
+
+    Raises
+    ------
+    UsageError : there is a table already.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    from dv_maintenance.storage import Storage
+    from dv_maintenance.tables.registry import detect
+    from dv_maintenance.testing.delta_builder import DeltaBuilder
+
+    if detect(Storage(place)) is not None:
+        raise UsageError("there is a table already", table=place, next_step="name a new folder")
+    schema = pa.schema([("id", pa.int64()), ("country", pa.string()), ("total", pa.float64())])
+    builder = DeltaBuilder(place).create(schema, partition_by=["country"])
+    countries = [("AT", "DE", "FR", "IT")[at % 4] for at in range(rows)]
+    builder.append(pa.table({"id": range(rows), "country": countries, "total": [9.99] * rows}, schema=schema))
+    of_two = pa.array(["AT", "DE"])
+    builder.delete(lambda row: pc.and_(pc.less(row["id"], rows // 2), pc.is_in(row["country"], of_two)))
+    return open_table(place)
+
+
+# -- arguments ---------------------------------------------------------------------------------------------------------
+
+
+def _opened(table: Table | str) -> Table:
+    return open_table(table) if isinstance(table, str) else table
+
+
+def _taken(engine: Any) -> Engine:
+    """An engine that the caller owns. Raises UsageError."""
+    if hasattr(engine, "createDataFrame"):
+        from dv_maintenance.engine.spark import SparkEngine
+
+        return SparkEngine(engine)
+    if callable(getattr(engine, "run", None)) and callable(getattr(engine, "close", None)):
+        found: Engine = engine
+        return found
+    raise UsageError(
+        f"not an engine: {type(engine).__name__}",
+        next_step="give 'spark', 'local', 'auto', a SparkSession, or an engine",
+    )
+
+
+@contextmanager
+def _engine(engine: Any) -> Iterator[Engine]:
+    if not isinstance(engine, str):
+        yield _taken(engine)
+        return
+    started = get_engine(engine)
+    try:
+        yield started
+    finally:
+        started.close()
+
+
+def _spark(engine: Engine) -> SparkEngine:
+    from dv_maintenance.engine.auto import AutoEngine
+    from dv_maintenance.engine.spark import SparkEngine
+
+    found = engine.spark if isinstance(engine, AutoEngine) else engine
+    if not isinstance(found, SparkEngine):
+        raise UsageError(
+            f"the {engine.name} engine can't find rows by Spark SQL",
+            next_step="give 'spark', a SparkSession or a SparkEngine",
+        )
+    return found
+
+
+def _instant(moment: int | str | None) -> int | None:
+    """Raises UsageError."""
+    if not isinstance(moment, str):
+        return moment
+    try:
+        return parse_instant(moment)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000_000
