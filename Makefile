@@ -100,7 +100,7 @@ screenshots: setup ## Take the documentation's pictures from a real Dagster (abo
 matrix: setup ## Run the tests on the oldest and newest Dagster, PySpark and Python (about half an hour)
 	@scripts/matrix
 
-bench: setup judges ## Measure against deltalake and delta-spark (a while; see docs/benchmarks.md)
+bench: setup judges ## Measure against deltalake and delta-spark (a while; see docs/explanation/benchmarks.md)
 	for script in benchmarks/bench_*.py; do $(RUN) python $$script || exit 1; done
 
 bench-quick: setup ## Measure our work against peers on small tables: does every case still work?

@@ -2,7 +2,8 @@
 
     python benchmarks/bench_peers.py [--quick] [--only CASE]... [--rounds N] [--json FILE]
 
-A run of all cases writes benchmarks/peers/results.json, and from it the table and the picture in docs/benchmarks.md.
+A run of all cases writes benchmarks/peers/results.json, and from it the table and the picture of
+docs/explanation/benchmarks.md.
 ``--quick`` takes small tables and writes none of them: it shows that every case works but those that need a JVM, which
 it leaves out unless named.
 """

@@ -1,6 +1,6 @@
 """Purge deletion vectors, vacuum expired files and write manifests for merge-on-read tables.
 
-``import dv_maintenance as dvm`` has a function for each verb; see docs/python.md.
+``import dv_maintenance as dvm`` has a function for each verb; see docs/guides/python.md.
 """
 
 from __future__ import annotations

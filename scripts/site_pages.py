@@ -25,7 +25,7 @@ from pydantic import BaseModel
 _ROOT = Path(__file__).parents[1]
 # Pages of the site from the repository's root.
 _FROM_ROOT = ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
-_PICTURE = re.compile(r"!\[([^\]]*)\]\(images/([\w-]+\.png)\)")
+_PICTURE = re.compile(r"!\[([^\]]*)\]\(((?:\.\./)*images)/([\w-]+\.png)\)")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -34,7 +34,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         "reference/commands.md": commands(),
         "reference/policy.md": policy(),
         "reference/tables-file.md": tables_file(),
-        "reference/python.md": python(Path(config.docs_dir, "api.md").read_text(encoding="utf-8")),
+        "reference/python.md": python(Path(config.docs_dir, "reference", "api.md").read_text(encoding="utf-8")),
         **{name: (_ROOT / name).read_text(encoding="utf-8").replace("](docs/", "](") for name in _FROM_ROOT},
     }
     for name, content in pages.items():
@@ -47,13 +47,13 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     del page, config
 
     def themed(match: re.Match[str]) -> str:
-        text, name = match.groups()
+        text, folder, name = match.groups()
         if files.get_file_from_path(f"images/dark/{name}") is None:
             return match[0]
-        return f"![{text}](images/{name}#only-light)\n![{text}](images/dark/{name}#only-dark)"
+        return f"![{text}]({folder}/{name}#only-light)\n![{text}]({folder}/dark/{name}#only-dark)"
 
     for name in _FROM_ROOT:
-        markdown = markdown.replace(f"](../{name}", f"]({name}")
+        markdown = re.sub(rf"\]\((\.\./)*\.\./{re.escape(name)}", rf"](\g<1>{name}", markdown)
     return _PICTURE.sub(themed, markdown)
 
 
@@ -63,7 +63,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 def commands() -> str:
     """Every verb's ``--help``."""
     listed = re.findall(r"^    ([a-z][a-z-]+)", helped(), re.MULTILINE)
-    parts = ["# Every verb and option\n\nMade from the parser of `dvm`. What they are for: [command line](../cli.md)."]
+    parts = ["# Every verb and option\n\nMade from the parser of `dvm`. What they are for: [command line](cli.md)."]
     parts += [f"## {verb}\n\n```text\n{helped(verb)}```" for verb in listed]
     return "\n\n".join(parts)
 
@@ -85,7 +85,8 @@ def policy() -> str:
     from dv_maintenance.maintenance.planning import policy as module
 
     models = [module.Policy, module.CheckLimits, module.Prices]
-    head = "# Every key of a policy\n\nMade from the models that read it. When to set which: [policy](../policy.md)."
+    link = "[policy](../guides/policy.md)"
+    head = f"# Every key of a policy\n\nMade from the models that read it. When to set which: {link}."
     return "\n\n".join([head, *map(table, models)])
 
 
@@ -104,7 +105,7 @@ def tables_file() -> str:
     ]
     head = (
         "# Every key of defs.yaml and tables.yaml\n\nMade from the models that read them. How they are used: "
-        "[many tables](../many-tables.md). `defaults` has the keys of `Settings`; "
+        "[many tables](../guides/many-tables.md). `defaults` has the keys of `Settings`; "
         "entries of `tables` and `folders` may have them, too."
     )
     return "\n\n".join([head, *map(table, models)])
@@ -173,8 +174,8 @@ def strings(cls: type) -> Iterator[tuple[str, str]]:
 
 
 def python(api: str) -> str:
-    """The docstrings of every public name, as docs/api.md lists them."""
-    parts = ["# Every public name\n\nMade from the docstrings of the names in [public API](../api.md)."]
+    """The docstrings of every public name, as docs/reference/api.md lists them."""
+    parts = ["# Every public name\n\nMade from the docstrings of the names in [public API](api.md)."]
     for module, names in re.findall(r"^\| `(dv_maintenance[\w.]*)` \| (.+) \|$", api, re.MULTILINE):
         parts.append(f"## {module}")
         parts += [f"::: {module}.{name}" for name in re.findall(r"`(\w+)`", names)]

@@ -16,11 +16,13 @@ def test_the_page_shows_the_results(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     from peers import page, plot  # type: ignore[import-not-found]
 
-    text, found = page.PAGE.read_text(), json.loads(page.RESULTS.read_text())
-    assert page.BEGIN in text
-    assert page.with_results(text, found) == text
+    found = json.loads(page.RESULTS.read_text())
+    for place, table in ((page.PAGE, page.summary(found)), (page.LAB_BOOK, page.rendered(found))):
+        text = place.read_text()
+        assert page.BEGIN in text
+        assert page.with_results(text, table) == text
+        assert f"images/{page.PICTURE.name})" in text
     assert page.PICTURE.read_text() == plot.svg(found)
-    assert f"(images/{page.PICTURE.name})" in text
 
 
 @pytest.mark.slow

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 DOCS = ROOT / "docs"
-PAGES = sorted([*ROOT.glob("*.md"), *DOCS.glob("*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md")])
 # What a shell, an installer or make does is not ours to test.
 FOREIGN = {"airflow", "cd", "export", "make", "mkdir", "pip", "pytest", "sed", "uv", "uvx"}
 
@@ -192,7 +192,8 @@ def test_versions_are_those_of_the_package() -> None:
         re.fullmatch(r"([a-z-]+)(.*)", each).groups()
         for each in [*project["dependencies"], *extras["dagster"], *extras["lance"], *extras["paimon"]]
     )
-    shown = dict(re.findall(r"^\| `([a-z-]+)` \| `(.*?)` \|", (DOCS / "install.md").read_text(), re.MULTILINE))
+    page = (DOCS / "start" / "install.md").read_text()
+    shown = dict(re.findall(r"^\| `([a-z-]+)` \| `(.*?)` \|", page, re.MULTILINE))
     assert shown.keys() == {"python", "pyspark", "dagster", "pylance", "fastavro"}
     assert shown.items() <= wanted.items()
 
@@ -207,7 +208,7 @@ def test_the_first_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
 
     from dv_maintenance.cli import main
 
-    page = DOCS / "first-table.md"
+    page = DOCS / "start" / "first-table.md"
     package = tmp_path / "src" / "lakehouse"
     (package / "defs").mkdir(parents=True)
     for module in (package, package / "defs"):
@@ -340,7 +341,7 @@ def test_policies_allow_what_the_jobs_ask_for_and_no_more(tmp_path: Path, reques
         write_manifests(open_table(path), LocalEngine(), purge_first=True)
 
     jobs = {"inspect": inspect, "rewrite": rewrite, "vacuum": lambda: vacuum(open_table(path))}
-    policies = {body["Id"]: body for body in map(json.loads, fenced(DOCS / "permissions.md", "json"))}
+    policies = {body["Id"]: body for body in map(json.loads, fenced(DOCS / "guides" / "permissions.md", "json"))}
     assert policies.keys() == jobs.keys()
     for name, job in jobs.items():
         requests.clear()
@@ -393,7 +394,7 @@ def said() -> str:
 
 @pytest.mark.slow
 def test_quoted_messages_are_what_the_code_says() -> None:
-    page = (DOCS / "troubleshooting.md").read_text()
+    page = (DOCS / "guides" / "troubleshooting.md").read_text()
     known = said()
     quoted = re.findall(r"^\| `([^`]+)`", page, re.MULTILINE) + re.findall(r"^`([^`]+…[^`]*)`", page, re.MULTILINE)
     words = [each for each in quoted if " " in each and "`Never" not in each]
@@ -419,12 +420,12 @@ def test_every_page_has_a_place_in_the_site() -> None:
     """`make docs` says so, too, but only once it is built: test_site.py."""
     nav = re.findall(r"^ +- ([\w/-]+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
     assert len(nav) == len({*nav})
-    assert {page.name for page in DOCS.glob("*.md")} <= {*nav}
+    assert {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")} <= {*nav}
 
 
 # -- what works on which table -------------------------------------------------------------------------------------
 
-FEATURES = DOCS / "features.md"
+FEATURES = DOCS / "reference" / "features.md"
 
 
 def matrix(title: str) -> list[dict[str, str]]:

@@ -1,5 +1,5 @@
-"""A stranger's first day: docs/first-table.md to the letter, in a new ``create-dagster`` project, against what our
-source distribution installs. Needs the package registry.
+"""A stranger's first day: docs/start/first-table.md to the letter, in a new ``create-dagster`` project, against what
+our source distribution installs. Needs the package registry.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.deep, pytest.mark.jvm, pytest.mark.processes]
 @pytest.fixture(scope="module")
 def walk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Walk]:
     """The page's steps until Dagster runs."""
-    walk = Walk(ROOT / "docs" / "first-table.md", tmp_path_factory.mktemp("first-day"))
+    walk = Walk(ROOT / "docs" / "start" / "first-table.md", tmp_path_factory.mktemp("first-day"))
     serve = walk.until("dg dev")
     assert serve is not None
     assert "All definitions loaded successfully" in walk.said

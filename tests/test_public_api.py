@@ -1,4 +1,4 @@
-"""The line between public and private: docs/api.md names it, imports keep it, types survive it."""
+"""The line between public and private: docs/reference/api.md names it, imports keep it, types survive it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from importlib import import_module
 import pytest
 from support.places import ROOT
 
-PAGE = ROOT / "docs" / "api.md"
+PAGE = ROOT / "docs" / "reference" / "api.md"
 
 
 def public() -> dict[str, set[str]]:
@@ -46,7 +46,7 @@ def test_documentation_imports_public_names_only() -> None:
     """What a user copies from a page must be what a release keeps."""
     allowed = public()
     found = 0
-    for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
+    for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
         for block in re.findall(r"^```python\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE):
             for node in ast.walk(ast.parse(block)):
                 if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("dv_maintenance"):

@@ -33,8 +33,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_every_page_is_there_and_fetches_nothing(site: Path) -> None:
-    for page in (ROOT / "docs").glob("*.md"):
-        assert (site / f"{page.stem}.html").exists(), page
+    for page in (ROOT / "docs").rglob("*.md"):
+        assert (site / page.relative_to(ROOT / "docs").with_suffix(".html")).exists(), page
     for file in site.rglob("*.html"):
         fetched = re.findall(r"<(?:script|img|iframe|link)[^>]+(?:src|href)=\"?([^\" >]+)", file.read_text())
         assert [each for each in fetched if re.match(r"(https?:)?//", each)] == [], file
@@ -47,7 +47,7 @@ def test_the_reference_has_every_key_verb_and_name(site: Path) -> None:
     assert {"purge", "vacuum", "fsck", "restore"} <= {*re.findall(r'<h2 id="([a-z-]+)"', commands)}
     names = (site / "reference" / "python.html").read_text()
     public = re.findall(
-        r"^\| `(dv_maintenance[\w.]*)` \| (.+) \|$", (ROOT / "docs" / "api.md").read_text(), re.MULTILINE
+        r"^\| `(dv_maintenance[\w.]*)` \| (.+) \|$", (ROOT / "docs" / "reference" / "api.md").read_text(), re.MULTILINE
     )
     assert len(public) > 5
     for module, listed in public:
@@ -58,4 +58,4 @@ def test_the_reference_has_every_key_verb_and_name(site: Path) -> None:
 def test_the_search_finds_sections(site: Path) -> None:
     index = json.loads((site / "search" / "search_index.json").read_text())
     found = [entry["location"] for entry in index["docs"] if "quarantine" in entry["text"].lower()]
-    assert "policy.html#quarantine" in found
+    assert "guides/policy.html#quarantine" in found

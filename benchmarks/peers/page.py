@@ -1,4 +1,6 @@
-"""The table and the picture of results in docs/benchmarks.md, from the JSON of a run."""
+"""The tables and the picture of results, from the JSON of a run: for users in docs/explanation/benchmarks.md, for us in
+the lab book.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,8 @@ from peers import plot
 
 ROOT = Path(__file__).parent.parent.parent
 RESULTS = Path(__file__).parent / "results.json"
-PAGE = ROOT / "docs" / "benchmarks.md"
+PAGE = ROOT / "docs" / "explanation" / "benchmarks.md"
+LAB_BOOK = ROOT / "benchmarks" / "README.md"
 PICTURE = ROOT / "docs" / "images" / "peers.svg"
 BEGIN, END = "<!-- peers: begin -->\n", "<!-- peers: end -->\n"
 
@@ -42,18 +45,38 @@ def rendered(found: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def summary(found: dict[str, Any]) -> str:
+    """What a user asks for: other tools, time and memory."""
+    about = found["environment"]
+    versions = ", ".join(f"{name} {version}" for name, version in about["packages"].items())
+    lines = [
+        f"Measured on {about['cores']} cores with {versions}.",
+        "",
+        "| work | compared with | time | memory |",
+        "|---|---|---|---|",
+    ]
+    for case in found["cases"]:
+        if case["peer"].startswith(("ours", "import ")):
+            continue
+        ratio = case["ratio"]
+        memory = f"{ratio['peak']:.2f}" if "peak" in ratio else ""
+        lines.append(f"| {case['what']} | {case['peer']} | {ratio['wall']:.2f} | {memory} |")
+    return "\n".join(lines) + "\n"
+
+
 def spread(found: dict[str, Any], key: str) -> str:
     values = [case[key] for case in found["cases"]]
     return f"{min(values)} to {max(values)}" if min(values) < max(values) else str(min(values))
 
 
-def with_results(page: str, found: dict[str, Any]) -> str:
+def with_results(page: str, table: str) -> str:
     head, _, rest = page.partition(BEGIN)
     _, _, tail = rest.partition(END)
-    return head + BEGIN + rendered(found) + END + tail
+    return head + BEGIN + table + END + tail
 
 
 def write() -> None:
     found = json.loads(RESULTS.read_text())
-    PAGE.write_text(with_results(PAGE.read_text(), found))
+    for page, table in ((PAGE, summary(found)), (LAB_BOOK, rendered(found))):
+        page.write_text(with_results(page.read_text(), table))
     PICTURE.write_text(plot.svg(found))

@@ -30,7 +30,7 @@ __all__ = ["KeyColumn", "KeyCounts", "Keys", "keys_of_files", "keys_of_rows", "r
 
 _BATCH: Final = 1 << 15  # keys held as Python objects at the same time
 _TYPES_DIFFER: Final = "give the keys in the column's type"
-_FORMS: Final = "see docs/dml.md for the spelling of each type's values"
+_FORMS: Final = "see docs/guides/dml.md for the spelling of each type's values"
 # Two days as Spark adds them to a time without a zone, and one in microseconds.
 _TWO_DAYS: Final = "INTERVAL '2' DAY"
 _DAY: Final = 86_400_000_000

@@ -20,7 +20,7 @@ IN_PROCESS: Final = 1 << 30
 """Bytes of files up to which tasks run in this process.
 
 Two threads rewrite 40 to 60 MB of Parquet a second. Spark takes about eight seconds and 20 seconds of CPU time
-before its first task. Four cores of Spark catch up at about this size (docs/jobs.md).
+before its first task. Four cores of Spark catch up at about this size (docs/guides/jobs.md).
 """
 
 _log = logging.getLogger(__name__)

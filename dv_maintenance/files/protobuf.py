@@ -1,6 +1,6 @@
 """Protocol Buffers messages, parsed by the wire format alone: without generated code, from untrusted bytes.
 
-Source: the encoding chapter of the Protocol Buffers documentation. docs/benchmarks.md compares it with
+Source: the encoding chapter of the Protocol Buffers documentation. benchmarks/README.md compares it with
 ``google.protobuf``, whose import takes longer than this parser takes for most tables. A message is a sequence of
 records: a varint tag, which is ``number << 3 | wire type``, and a value. Numbers that a shape does not name are
 skipped, as every reader skips what newer writers added. A number that a shape names must have the wire type of the

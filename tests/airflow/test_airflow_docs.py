@@ -10,7 +10,7 @@ from support.places import ROOT
 
 
 def test_the_page_s_dags_load(in_airflow: Callable[[str], str], tmp_path: Path) -> None:
-    page = (ROOT / "docs" / "airflow.md").read_text()
+    page = (ROOT / "docs" / "guides" / "airflow.md").read_text()
     yaml, nights = re.findall(r"^```yaml\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
     (tmp_path / "tables.yaml").write_text(yaml)
     (tmp_path / "nights.yaml").write_text(nights)

@@ -1,4 +1,4 @@
-"""The recipe of docs/alerts.md, executed with stand-ins for Slack and the mail server."""
+"""The recipe of docs/guides/alerts.md, executed with stand-ins for Slack and the mail server."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from support.places import ROOT
 from dv_maintenance.dagster import SparkResource, build_dv_assets, build_dv_checks
 from dv_maintenance.service.tables_file import TableSettings
 
-PAGE = ROOT / "docs" / "alerts.md"
+PAGE = ROOT / "docs" / "guides" / "alerts.md"
 
 
 @pytest.fixture

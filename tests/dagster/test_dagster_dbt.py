@@ -1,4 +1,4 @@
-"""The recipe of docs/many-tables.md for dbt: the Delta tables of a manifest get maintenance below dbt's own assets."""
+"""The recipe of docs/guides/many-tables.md for dbt: the tables of a manifest get maintenance below dbt's own assets."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dv_maintenance.dagster import SparkResource, build_dv_assets, build_dv_chec
 
 @pytest.fixture(scope="module")
 def recipe() -> dict[str, Any]:
-    page = (ROOT / "docs" / "many-tables.md").read_text()
+    page = (ROOT / "docs" / "guides" / "many-tables.md").read_text()
     (text,) = re.findall(r"```python\n(# dbt_maintenance.py\n.*?)```", page, re.DOTALL)
     names: dict[str, Any] = {"__name__": "dbt_maintenance"}
     exec(compile(text, "dbt_maintenance.py", "exec"), names)

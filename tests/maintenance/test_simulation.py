@@ -113,8 +113,8 @@ def lives(draw: st.DrawFn, files: int) -> Trace:
 @given(lives(1), st.sampled_from([0.0, 1.0, 25.0]))
 @settings(max_examples=examples(40))
 def test_no_adversary_beats_three_with_one_file(life: Trace, start: float) -> None:
-    """The bound of docs/policy-method.md: rewriting and starting cost at most what readers paid, and they paid at most
-    twice what a clairvoyant would have.
+    """The bound of docs/explanation/policy-method.md: rewriting and starting cost at most what readers paid, and they
+    paid at most twice what a clairvoyant would have.
     """
     rule = by_meter("meter", Policy(), life.reads, nightly=False, start=start)
     assert run(life, rule).cost <= 3 * bound(life, start) + 1e-6

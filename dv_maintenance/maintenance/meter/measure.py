@@ -2,7 +2,7 @@
 
 A rewrite is worth its cost once the readers of the file have paid as much as it costs: the rule of ski rental.
 Following it costs at most twice what a clairvoyant would pay for the file if every payment counts, and at most three
-times with the exception below; see docs/policy-method.md.
+times with the exception below; see docs/explanation/policy-method.md.
 """
 
 from __future__ import annotations

@@ -10,7 +10,9 @@ _GB = 1e9
 
 
 class Prices(BaseModel):
-    """Prices in CPU seconds. The defaults were measured on Parquet with Spark's reader; see docs/benchmarks.md."""
+    """Prices in CPU seconds. The defaults were measured on Parquet with Spark's reader; see
+    docs/explanation/benchmarks.md.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
