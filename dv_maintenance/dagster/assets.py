@@ -25,7 +25,7 @@ from dv_maintenance.dagster.collector import expect_definitions
 from dv_maintenance.dagster.downstream import asset_graph, reads_downstream
 from dv_maintenance.dagster.errors import in_dagster_terms
 from dv_maintenance.dagster.logs import shown_in
-from dv_maintenance.dagster.observed import observed_before
+from dv_maintenance.dagster.observed import DATA_VERSION_TAG, data_version_of, observed_before
 from dv_maintenance.dagster.resources import engine_of
 from dv_maintenance.dagster.run_config import DRY_RUN, ManifestRun, OptimizeRun, VacuumRun
 from dv_maintenance.errors import UsageError
@@ -120,7 +120,7 @@ def _observed(table: TableSettings, group: str) -> dg.AssetsDefinition:
         yield dg.ObserveResult(
             asset_key=key,
             metadata=metadata.of_table(report) | metadata.of_findings(findings),
-            data_version=dg.DataVersion(str(report.data_version)),
+            data_version=dg.DataVersion(data_version_of(context.instance, key, report.data_version)),
         )
 
     return nodes.observable(observe, name=naming.op_name(table, "observe"), spec=spec, checks=check_specs(table))
@@ -133,7 +133,8 @@ def _keep_in_step(context: dg.AssetExecutionContext, table: TableSettings, opene
     instance = context.instance
     for new in partitions.missing_partitions(table, snapshot, instance):
         instance.add_dynamic_partitions(new.partitions_def_name, list(new.partition_keys))
-    if working_on(table, at_work(instance)) not in (None, f"run {context.run.run_id[:8]}"):
+    working = working_on(table, at_work(instance))
+    if working is not None and working.id != context.run.run_id:
         return
     for gone in partitions.gone_partitions(table, snapshot, instance):
         for key in gone.partition_keys:
@@ -234,7 +235,7 @@ def _vacuum(table: TableSettings, group: str) -> dg.AssetsDefinition:
             _planned(context, table, "vacuum", outcome)
             return
         if after is not None:
-            tags = {"dagster/data_version": str(after.data_version)}
+            tags = {DATA_VERSION_TAG: data_version_of(context.instance, key, after.data_version)}
             context.log_event(dg.AssetObservation(key, metadata=metadata.of_table(after), tags=tags))
         checked_after(context.op_execution_context, table, opened)
         yield dg.MaterializeResult(metadata=metadata.render(outcome))

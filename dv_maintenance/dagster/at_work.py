@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 import dagster as dg
 from dagster._core.execution.backfill import BulkActionsFilter, BulkActionStatus
@@ -12,11 +14,14 @@ from dagster._core.storage.tags import AUTO_RETRY_RUN_ID_TAG, WILL_RETRY_TAG
 
 from dv_maintenance.dagster import naming
 from dv_maintenance.service.settings import JOBS
+from dv_maintenance.units import format_duration
 
 if TYPE_CHECKING:
+    from dagster._core.definitions.assets.graph.base_asset_graph import BaseAssetGraph
+
     from dv_maintenance.service.tables_file import TableSettings
 
-__all__ = ["at_work", "working_on"]
+__all__ = ["Working", "at_work", "defined_elsewhere", "said_of", "working_on"]
 
 # Ops of custom jobs that rewrite or remove files.
 _OPS = ("delete_rows", "purge_erased", "zorder", "restore", "engine_sql")
@@ -34,26 +39,80 @@ _BACKFILLS = [status for status in BulkActionStatus if status.name in {"REQUESTE
 # The daemon restarts a run within seconds of its end, or never: it can miss one that it inspects too early, whose tag
 # still says that it will be restarted.
 _RETRIED_WITHIN = timedelta(seconds=30)
+# A run logs its progress; in a rewrite of one large file it may be silent for a while.
+_SILENT: Final = 1800.0
+_RECENT: Final = 20  # runs
 
 
-def at_work(instance: dg.DagsterInstance) -> dict[str, str]:
-    """The active run (``run 1a2b3c4d``) by asset key (``AssetKey.to_user_string()``); for a run of a whole job, by op
-    name.
+@dataclass(frozen=True, slots=True)
+class Working:
+    """A run or a backfill that is active. ``started``: whether a process should be at work for it."""
+
+    id: str
+    kind: str = "run"
+    started: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.id[:8] if self.kind == 'run' else self.id}"
+
+
+def at_work(instance: dg.DagsterInstance) -> dict[str, Working]:
+    """What works on each asset key (``AssetKey.to_user_string()``), on each op of a run of a whole job, and on each
+    location of a table (``naming.pool``) for which a sensor requested a run.
     """
-    found = {key: f"backfill {backfill}" for backfill, key in _backfills(instance)}
-    return found | {name: f"run {run[:8]}" for run, name in _runs(instance)}
+    found = {key: Working(backfill, "backfill") for backfill, key in _backfills(instance)}
+    return found | dict(_runs(instance))
 
 
-def working_on(table: TableSettings, found: Mapping[str, str]) -> str | None:
-    """The run or backfill of :func:`at_work` that maintains a table."""
+def working_on(table: TableSettings, found: Mapping[str, Working]) -> Working | None:
+    """The run or backfill of :func:`at_work` that maintains a table, under this name or another one."""
     if not found:
         return None  # a tick asks for each of its tables
     assets = (naming.job_key(table, job).to_user_string() for job in JOBS)
-    names = (*assets, *(naming.op_name(table, what) for what in (*JOBS, *_OPS)))
+    names = (*assets, *(naming.op_name(table, what) for what in (*JOBS, *_OPS)), naming.pool(table))
     return next((found[name] for name in names if name in found), None)
 
 
-def _runs(instance: dg.DagsterInstance) -> Iterator[tuple[str, str]]:
+def defined_elsewhere(
+    table: TableSettings, instance: dg.DagsterInstance, graph: BaseAssetGraph[Any] | None
+) -> str | None:
+    """Who else maintains the table's location, under another name: another component of this code location, or another
+    code location, as far as its sensor requested a run within the last day.
+    """
+    pool = naming.pool(table)
+    if graph is not None:
+        own = set(naming.job_keys(table, JOBS))
+        for node in graph.asset_nodes:
+            if pool in (node.pools or ()) and node.key not in own:
+                return f"the asset {node.key.to_user_string()}"
+    recent = dg.RunsFilter(tags={naming.LOCATION_TAG: pool}, created_after=datetime.now(UTC) - timedelta(days=1))
+    records = instance.get_run_records(recent, limit=_RECENT)
+    other = next((each.dagster_run for each in records if _of_another(each.dagster_run, table)), None)
+    return None if other is None else f"the table {other.tags[naming.TABLE_TAG]} (run {other.run_id[:8]})"
+
+
+def _of_another(run: dg.DagsterRun, table: TableSettings) -> bool:
+    return run.tags.get(naming.TABLE_TAG, table.name) != table.name
+
+
+def said_of(working: Working, instance: dg.DagsterInstance) -> str:
+    """The run in words. One that has been silent for long may be dead: Dagster's default launcher does not notice that
+    a host crashed, and nothing starts again until somebody ends the run.
+    """
+    if not working.started:
+        return str(working)
+    records = instance.get_records_for_run(working.id, limit=1, ascending=False).records
+    silent = time.time() - records[0].event_log_entry.timestamp if records else 0.0
+    if silent < _SILENT:
+        return str(working)
+    since = format_duration(int(silent) * 1000)
+    return (
+        f"{working}, which has logged nothing for {since} (if its process is gone, terminate the run in the page with "
+        '"Force termination immediately"; run_monitoring.max_runtime_seconds does so by itself),'
+    )
+
+
+def _runs(instance: dg.DagsterInstance) -> Iterator[tuple[str, Working]]:
     """A run of a whole job names no assets; its job's snapshot has a node for each."""
     nodes_of_job: dict[str, list[str]] = {}
     for run in (*instance.get_runs(dg.RunsFilter(statuses=_RUNS)), *_about_to_be_retried(instance)):
@@ -64,8 +123,9 @@ def _runs(instance: dg.DagsterInstance) -> Iterator[tuple[str, str]]:
                 structure = instance.get_job_snapshot(job).dep_structure_snapshot
                 nodes_of_job[job] = [invocation.node_name for invocation in structure.node_invocation_snaps]
             names = nodes_of_job[job]
-        for name in names:
-            yield run.run_id, name
+        working = Working(run.run_id, started=run.status == dg.DagsterRunStatus.STARTED)
+        for name in (*names, *filter(None, [run.tags.get(naming.LOCATION_TAG)])):
+            yield name, working
 
 
 def _about_to_be_retried(instance: dg.DagsterInstance) -> Iterator[dg.DagsterRun]:

@@ -6,8 +6,11 @@ import re
 from collections.abc import Iterable
 from hashlib import sha256
 from typing import TYPE_CHECKING, Literal
+from urllib.parse import unquote
 
 import dagster as dg
+
+from dv_maintenance.storage import absolute_uri
 
 if TYPE_CHECKING:
     from dv_maintenance.service.tables_file import Job, TableSettings
@@ -15,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = [
     "DAMAGE_TAG",
     "JOBS_TAG",
+    "LOCATION_TAG",
     "REFUSED_TAG",
     "SETTINGS_TAG",
     "SHARED_TAG",
@@ -29,6 +33,7 @@ __all__ = [
 ]
 
 TABLE_TAG = "dv/table"
+LOCATION_TAG = "dv/location"
 VERSION_TAG = "dv/version"
 JOBS_TAG = "dv/jobs"
 SETTINGS_TAG = "dv/settings"
@@ -36,6 +41,7 @@ REFUSED_TAG = "dv/not_retryable"
 DAMAGE_TAG = "dv/damaged"
 SHARED_TAG = "dv/tables"
 
+_NOT_IN_OPS = re.compile(r"[^A-Za-z0-9_]")
 _NOT_IN_KEYS = re.compile(r"[^A-Za-z0-9_.-]")
 _WORDS = r"[A-Za-z0-9]+(_[A-Za-z0-9]+)*"
 _PLAIN = re.compile(f"{_WORDS}(/{_WORDS})*")
@@ -64,8 +70,12 @@ def op_name(table: TableSettings, what: str) -> str:
 
 
 def pool(table: TableSettings) -> str:
-    """One pool per table. The pool only avoids lost work; the commit keeps the table correct."""
-    return f"dv_{_slug(table.name)}"
+    """One pool per location, so that two definitions of one table take turns, under whatever names. It only avoids
+    lost work; the commit keeps the table correct.
+    """
+    uri = absolute_uri(table.path)
+    last = _NOT_IN_OPS.sub("_", unquote(uri.rstrip("/").rpartition("/")[2]))
+    return f"dv_{last}_{sha256(uri.encode()).hexdigest()[:6]}"
 
 
 def work_tag(key: str) -> str:
@@ -77,5 +87,5 @@ def work_tag(key: str) -> str:
 
 def _slug(name: str) -> str:
     """Letters, digits and underscores: ``a/b`` becomes ``a__b``. A hash distinguishes names that would become equal."""
-    slug = re.sub(r"[^A-Za-z0-9_]", "_", name.replace("/", "__"))
+    slug = _NOT_IN_OPS.sub("_", name.replace("/", "__"))
     return slug if _PLAIN.fullmatch(name) else f"{slug}_{sha256(name.encode()).hexdigest()[:6]}"

@@ -18,7 +18,7 @@ from dv_maintenance.dagster import metadata, naming
 from dv_maintenance.dagster.checks import checked_after
 from dv_maintenance.dagster.errors import in_dagster_terms
 from dv_maintenance.dagster.logs import shown_in
-from dv_maintenance.dagster.observed import observed_before
+from dv_maintenance.dagster.observed import DATA_VERSION_TAG, data_version_of, observed_before
 from dv_maintenance.dagster.resources import engine_of
 from dv_maintenance.service import verbs
 from dv_maintenance.service.outcome import Outcome
@@ -170,7 +170,8 @@ def run(context: dg.OpExecutionContext, table: TableSettings, work: Callable[[Ta
     context.log.info(outcome.reason)
     entries = metadata.render(outcome, names={})
     context.add_output_metadata(entries)
-    tags = None if after.data_version is None else {"dagster/data_version": str(after.data_version)}
+    known = after.data_version
+    tags = None if known is None else {DATA_VERSION_TAG: data_version_of(context.instance, key, known)}
     state = {"reason": entries["reason"], **metadata.of_table(after)}
     context.log_event(dg.AssetObservation(key, metadata=state, tags=tags))
     checked_after(context, table, opened)

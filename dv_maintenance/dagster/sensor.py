@@ -8,22 +8,26 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
-from dagster._core.storage.tags import ASSET_PARTITION_RANGE_END_TAG, ASSET_PARTITION_RANGE_START_TAG, RUN_KEY_TAG
+from dagster._core.storage.tags import (
+    ASSET_PARTITION_RANGE_END_TAG,
+    ASSET_PARTITION_RANGE_START_TAG,
+    MAX_RUNTIME_SECONDS_TAG,
+)
 
 from dv_maintenance.dagster import naming
-from dv_maintenance.dagster.at_work import at_work, working_on
+from dv_maintenance.dagster.at_work import at_work, defined_elsewhere, said_of, working_on
 from dv_maintenance.dagster.checks import check_evaluation
 from dv_maintenance.dagster.downstream import asset_graph, reads_downstream
 from dv_maintenance.dagster.lake import refresh
 from dv_maintenance.dagster.logs import shown_in
 from dv_maintenance.dagster.metadata import of_findings, render
-from dv_maintenance.dagster.observed import observed_before
+from dv_maintenance.dagster.observed import data_version_tag, observed_before
 from dv_maintenance.dagster.partitions import gone_partitions, missing_partitions, nothing_to_do, partitions_def
+from dv_maintenance.service.decision import Attempts
 from dv_maintenance.service.due import key_of, together
 from dv_maintenance.service.evaluation import Limits, evaluate
 from dv_maintenance.service.observe import Observation, Observer
 from dv_maintenance.service.reports.health import of_inspection
-from dv_maintenance.service.retries import Failures
 from dv_maintenance.service.settings import JOBS
 
 if TYPE_CHECKING:
@@ -41,6 +45,16 @@ _BUDGET_SECONDS = 35.0
 _PATIENCE_SECONDS = 10.0
 # The daemon launches them one by one before the next tick.
 _MAX_REQUESTS = 100
+# Dagster's default launcher does not notice that a host is gone: a run stays "started" until somebody ends it. With run
+# monitoring on, this does, after a day.
+_MAX_RUNTIME = {MAX_RUNTIME_SECONDS_TAG: "86400"}
+# A run that ended, and what that means for the work that is still due.
+_HOW = {
+    dg.DagsterRunStatus.FAILURE: "failed",
+    dg.DagsterRunStatus.CANCELED: "was canceled",
+    dg.DagsterRunStatus.SUCCESS: "succeeded, but left it due",
+}
+_ENDED = list(_HOW)
 # Partitions of a table that turn out to have no work. The daemon stores what a tick found, one event after the other.
 _MAX_RECORDED = 100
 
@@ -95,9 +109,18 @@ def build_dv_sensor(
         if found.requests and found.reason:
             context.log.info(found.reason)
         requests = found.requests if rewrites else _without_rewrites(found.requests)
-        groups = together(dagster.not_requested(requests))
+        groups = together(requests)
         in_one_process = _in_one_process(context.repository_def) if any(len(group) > 1 for group in groups) else {}
         by_name = {table.name: table for table in watched}
+        for table in (by_name[request.table] for request in requests):
+            if (other := defined_elsewhere(table, dagster.instance, dagster.graph)) is not None:
+                context.log.warning(
+                    "%s: %s maintains %s, too. They take turns, but work may be done twice, under two policies: keep "
+                    "one of the definitions",
+                    table.name,
+                    other,
+                    table.path,
+                )
         runs = [_run_request([by_name[request.table] for request in group], group, in_one_process) for group in groups]
         again = None
         if report is not None:
@@ -130,39 +153,32 @@ class _Dagster:
 
     def busy(self, table: TableSettings) -> str | None:
         """Includes jobs that this sensor does not watch for, and custom jobs made of these ops."""
-        return working_on(table, self.at_work)
+        found = working_on(table, self.at_work)
+        return None if found is None else said_of(found, self.instance)
 
-    def failures(self, request: RunRequest) -> Failures:
+    def attempts(self, request: RunRequest) -> Attempts:
+        """Whatever has become of them: Dagster starts no second run under the key of one that it knows."""
         since = request.vacuum_checked
-        status = [dg.DagsterRunStatus.FAILURE]
         created = datetime.fromtimestamp(since / 1000, UTC) if since else None
-        filters = [dg.RunsFilter(tags=_tags(request), statuses=status, created_after=created)]
+        filters = [dg.RunsFilter(tags=_tags(request), statuses=_ENDED, created_after=created)]
         if since:
             # Its key has the time of the search; without one it was never part of a shared run.
             tags = {naming.work_tag(request.key): request.table}
-            filters.append(dg.RunsFilter(tags=tags, statuses=status))
+            filters.append(dg.RunsFilter(tags=tags, statuses=_ENDED))
         count = sum(self.instance.get_runs_count(each) for each in filters)
         if not count:
-            return Failures()
+            return Attempts()
         records = [record for each in filters for record in self.instance.get_run_records(each, limit=1)]
-        ended = {record.end_time or record.update_timestamp.timestamp(): record.dagster_run.tags for record in records}
-        last = max(ended)
-        return Failures(
+        ended = {record.end_time or record.update_timestamp.timestamp(): record.dagster_run for record in records}
+        last = ended[max(ended)]
+        return Attempts(
             count,
-            int(last * 1000),
-            refusal=ended[last].get(naming.REFUSED_TAG),
-            damage=ended[last].get(naming.DAMAGE_TAG) is not None,
+            int(max(ended) * 1000),
+            f"{_HOW[last.status]} (run {last.run_id[:8]})",
+            refusal=last.tags.get(naming.REFUSED_TAG),
+            damage=last.tags.get(naming.DAMAGE_TAG) is not None,
+            idle=last.status == dg.DagsterRunStatus.SUCCESS,
         )
-
-    def not_requested(self, requests: Sequence[RunRequest]) -> list[RunRequest]:
-        """Without vacuums that a run was started for under the same key, with others or alone. Dagster itself compares
-        the keys of whole runs, and the key of a shared run changes with the tables in it.
-        """
-        return [each for each in requests if each.jobs != ("vacuum",) or not self._started(each)]
-
-    def _started(self, request: RunRequest) -> bool:
-        tags = ({naming.work_tag(request.key): request.table}, {RUN_KEY_TAG: request.key})
-        return any(self.instance.get_runs_count(dg.RunsFilter(tags=each)) for each in tags)
 
     def last_vacuum(self, table: TableSettings) -> int | None:
         made = self.instance.get_latest_materialization_event(naming.job_key(table, "vacuum"))
@@ -187,7 +203,7 @@ class _Dagster:
                 # A run records what it did after its commit: this would be newer, and the page would show it instead.
                 self.events += nothing_to_do(table, snapshot, observation.due_keys, self.instance, _MAX_RECORDED)
         # With `observe: false` another asset reports the data version.
-        tags = {"dagster/data_version": str(observation.data_version)} if table.observe else None
+        tags = data_version_tag(observation.data_version, observation.lineage) if table.observe else None
         entries = render(of_inspection(observation.inspection), reason="due") | of_findings(observation.findings or ())
         self.events.append(dg.AssetObservation(naming.table_key(table), metadata=entries, tags=tags))
 
@@ -213,7 +229,14 @@ def _run_request(
         asset_selection=[
             key for table, request in zip(tables, group, strict=True) for key in naming.job_keys(table, request.jobs)
         ],
-        tags=tags if shared else _tags(first) | dict(zip(ends, first.partitions or (), strict=False)),
+        tags=_MAX_RUNTIME
+        | (
+            tags
+            if shared
+            else _tags(first)
+            | {naming.LOCATION_TAG: naming.pool(tables[0])}
+            | dict(zip(ends, first.partitions or (), strict=False))
+        ),
     )
 
 

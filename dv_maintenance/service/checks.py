@@ -185,6 +185,10 @@ class Looks:
         self._oldest: OldestDv | None = None
         self._retention: tuple[Severity | None, Any] | None = None
 
+    def forget(self) -> None:
+        """Another table has taken the place of the table."""
+        self._files = self._oldest = self._retention = None
+
     def findings(self, watched: TableSettings, table: Table, seen: Seen, now: int) -> list[Finding]:
         """The findings of the checks that need only the log, for the version of ``seen``, which must have one."""
         snapshot = seen.snapshot

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["Cursor", "TableState"]
 
 _LETTERS: Mapping[Job, str] = {"optimize": "o", "vacuum": "v", "manifest": "m"}
-_FORM = 4
+_FORM = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +29,15 @@ class TableState:
     ``readable_since`` : since when the check ``readable`` passes, epoch milliseconds; 1: since its first evaluation;
         0: it fails; ``None``: it was not evaluated yet.
     ``checked_until`` : when a check crosses its next limit without a commit, epoch milliseconds; ``None``: never.
+    ``lineage`` : distinguishes data versions of a table that was dropped and created again from those before; "" for
+        the first table.
     """
 
     inspection: Inspection
     data_version: int | None = None
     readable_since: int | None = None
     checked_until: int | None = None
+    lineage: str = ""
 
     @property
     def readable(self) -> bool | None:
@@ -46,9 +49,9 @@ class TableState:
 class Cursor:
     """State by table name, and the table to begin with next time (``None``: the first one).
 
-    As JSON about 45 bytes per table, since orchestrators store a cursor with every evaluation: a row
-    ``[version, data version, due, vacuum checked, settings, readable since, next due, checked until]`` by name;
-    settings are indexes into a list.
+    As JSON about 75 bytes per table, since orchestrators store a cursor with every evaluation: a row
+    ``[version, data version, due, vacuum checked, settings, readable since, next due, checked until, stamp, lineage]``
+    by name; settings are indexes into a list, and an empty lineage is omitted.
     """
 
     tables: Mapping[str, TableState] = field(default_factory=dict)
@@ -66,6 +69,8 @@ class Cursor:
                 state.readable_since,
                 state.inspection.next_due_at,
                 state.checked_until,
+                state.inspection.stamp,
+                *filter(None, [state.lineage]),
             ]
             for name, state in self.tables.items()
         }
@@ -90,9 +95,11 @@ class Cursor:
 
 
 def _state(name: str, row: list[Any], settings: list[str]) -> TableState:
-    version, data_version, due, checked, setting, readable, next_due, until = row
+    version, data_version, due, checked, setting, readable, next_due, until, stamp, lineage = [*row, ""][:10]
     numbers = (version, data_version, checked, readable, next_due, until)
     if any(type(number) not in {int, type(None)} for number in numbers):
+        raise TypeError(name)
+    if not isinstance(stamp, str) or not isinstance(lineage, str):
         raise TypeError(name)
     jobs = {letter: job for job, letter in _LETTERS.items()}
     inspection = Inspection(
@@ -102,5 +109,6 @@ def _state(name: str, row: list[Any], settings: list[str]) -> TableState:
         vacuum_checked=checked,
         next_due_at=next_due,
         settings=str(settings[setting]),
+        stamp=stamp,
     )
-    return TableState(inspection, data_version, readable, until)
+    return TableState(inspection, data_version, readable, until, lineage)

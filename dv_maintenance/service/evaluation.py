@@ -7,6 +7,7 @@ import time
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from typing import TYPE_CHECKING, Protocol
 
 from dv_maintenance.errors import DvMaintenanceError, UsageError, redacted
@@ -14,17 +15,17 @@ from dv_maintenance.maintenance.checks import READABLE, Finding, unreadable
 from dv_maintenance.service.budget import NotReached, within_budget
 from dv_maintenance.service.checks import PARTITIONS
 from dv_maintenance.service.cursor import Cursor, TableState
+from dv_maintenance.service.decision import AT_ONCE, Attempts, Decision, Facts, decide
 from dv_maintenance.service.due import RunRequest, runs_of
 from dv_maintenance.service.inspection import Inspection
 from dv_maintenance.service.partitions import GRID_COLUMNS
 from dv_maintenance.service.ranges import widest_range
-from dv_maintenance.service.retries import Failures, next_try
-from dv_maintenance.units import format_instant
 
 if TYPE_CHECKING:
     from dv_maintenance.service.observe import Observation, Observer
     from dv_maintenance.service.reads import Reads
     from dv_maintenance.service.tables_file import TableSettings
+    from dv_maintenance.tables.table import Probe
 
 __all__ = ["Evaluation", "Limits", "Orchestrator", "evaluate"]
 
@@ -41,8 +42,8 @@ class Orchestrator(Protocol):
     def busy(self, table: TableSettings) -> str | None:
         """The run that works on the table, such as ``run 1a2b3c4d``, however started. Also called from threads."""
 
-    def failures(self, request: RunRequest) -> Failures:
-        """Runs of this table, version, jobs and settings that failed, since ``vacuum_checked``."""
+    def attempts(self, request: RunRequest) -> Attempts:
+        """Runs of this table, version, jobs and settings that have ended, since ``vacuum_checked``."""
 
     def last_vacuum(self, table: TableSettings) -> int | None:
         """When the last vacuum ended, epoch milliseconds."""
@@ -72,13 +73,13 @@ class Limits:
     ``budget`` : seconds; tables that were not inspected by then come first next time.
     ``patience`` : additional seconds for inspections already started.
     ``requests`` : the maximum number of runs to request.
-    ``failed_runs`` : so many runs of the same work at the same version follow each other at once; see ``retries``.
+    ``failed_runs`` : so many runs of the same work at the same version follow each other at once; see ``decision``.
     """
 
     budget: float
     patience: float
     requests: int
-    failed_runs: int = 3
+    failed_runs: int = AT_ONCE
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +101,8 @@ def evaluate(
     """Inspect the tables, and request runs for those with due work.
 
     A table that did not change costs one probe. A table gets at most one run at a time, for the jobs that are due, and
-    another only when it has a new version, or after a failure: see :func:`retries.next_try`. A table that can't be
-    inspected does not stop the others.
+    another only when it has a new version, or after one that ended without effect: see :func:`decision.decide`. A table
+    that can't be inspected does not stop the others.
 
     cursor : JSON of the last evaluation's cursor; a damaged one is ignored.
     """
@@ -139,6 +140,7 @@ class _Evaluation:
         self.waiting: list[str] = []
         self.requests: list[RunRequest] = []
         self.notes: list[str] = []
+        self.damages: dict[str, str] = {}
 
     def run(self) -> Evaluation:
         limits = self.limits
@@ -155,14 +157,14 @@ class _Evaluation:
                     self._report_error(table, error)
         return self._summary()
 
-    def _probe(self, table: TableSettings) -> int:
+    def _probe(self, table: TableSettings) -> Probe:
         return self.observer.probe(table, self.states.get(table.name))
 
-    def _observe(self, table: TableSettings, version: int) -> Observation:
+    def _observe(self, table: TableSettings, newest: Probe) -> Observation:
         return self.observer.observe(
             table,
             self.states.get(table.name),
-            version,
+            newest,
             busy=self.orchestrator.busy(table) is not None,
             observed=lambda: self.orchestrator.last_observed(table) if table.observe else None,
             downstream=lambda now: self.orchestrator.downstream(table, now),
@@ -170,11 +172,15 @@ class _Evaluation:
 
     def _process(self, table: TableSettings, found: Observation) -> None:
         last = self.states.get(table.name, TableState(Inspection(table.name)))
-        state = TableState(found.inspection, found.data_version, last.readable_since, last.checked_until)
+        if found.inspection.another:
+            # Nothing of the last one holds. Its data versions would look like those of the old table.
+            last = TableState(Inspection(table.name), lineage=_lineage(found.inspection.stamp))
+        state = replace(last, inspection=found.inspection, data_version=found.data_version)
         if self.observer.data_versions:
             if found.inspection.changed:
-                self.orchestrator.record(table, found)
+                self.orchestrator.record(table, replace(found, lineage=state.lineage))
             if found.damage is not None:
+                self.damages[table.name] = found.damage.reason
                 # Said once: until the files are back, each look finds them missing.
                 if last.readable is not False:
                     self.orchestrator.check(table, found.damage)
@@ -194,54 +200,55 @@ class _Evaluation:
             self._request(table, found)
 
     def _request(self, table: TableSettings, found: Observation) -> None:
-        inspection, busy = found.inspection, self.orchestrator.busy(table)
-        if busy is not None:
-            self.notes.append(f"{table.name}: {' and '.join(inspection.due)} due, but {busy} is working on it")
-            return
+        inspection = found.inspection
         vacuumed = self.orchestrator.last_vacuum(table) if "vacuum" in inspection.due else None
-        runs = runs_of(inspection, vacuumed)
+        # What became of runs for the table before is of no interest.
+        lineage = self.states[table.name].lineage
+        runs = [replace(run, settings=run.settings + lineage) for run in runs_of(inspection, vacuumed)]
         if "vacuum" in inspection.due and not any("vacuum" in run.jobs for run in runs):
             due = tuple(job for job in inspection.due if job != "vacuum")
             self.states[table.name] = replace(self.states[table.name], inspection=replace(inspection, due=due))
-        for run in runs:
-            failures = self.orchestrator.failures(run)
-            run = replace(run, failed=failures.count)
-            if failures.count and not self._tried_again(table, run, failures):
-                continue
-            if len(self.requests) >= self.limits.requests:
-                self.waiting.append(table.name)
-                return
-            if "optimize" in run.jobs and found.due_keys:
-                run = replace(run, partitions=self._range(table, found.due_keys))
-            self.requests.append(run)
-            _log.info("%s: requesting a run of %s at version %s", table.name, " and ".join(run.jobs), run.version)
+        decision = self._decision(table, runs)
+        run = decision.requested
+        if run is None:
+            if decision.reason:
+                self.notes.append(f"{table.name}: {decision.reason}")
             return
+        if len(self.requests) >= self.limits.requests:
+            self.waiting.append(table.name)
+            return
+        if "optimize" in run.jobs and found.due_keys:
+            run = replace(run, partitions=self._range(table, found.due_keys))
+        self.requests.append(run)
+        _log.info(
+            "%s: requesting a run of %s at version %s%s",
+            table.name,
+            " and ".join(run.jobs),
+            run.version,
+            f" ({decision.reason})" if decision.reason else "",
+        )
 
-    def _tried_again(self, table: TableSettings, run: RunRequest, failures: Failures) -> bool:
-        state = self.states[table.name]
-        if failures.damage and state.readable:
+    def _decision(self, table: TableSettings, runs: Sequence[RunRequest]) -> Decision:
+        attempts = {run.key: self.orchestrator.attempts(run) for run in runs}
+        if any(each.damage for each in attempts.values()) and self.states[table.name].readable:
             # Files can go missing without a commit, after the last look at them.
             damage = self.observer.damage(table)
             if damage is not None:
                 self.orchestrator.check(table, damage)
-                state = self.states[table.name] = replace(state, readable_since=0)
-        again = next_try(failures, state.readable_since, self.limits.failed_runs)
-        if again is not None and again <= _now():
-            return True
-        jobs = " and ".join(run.jobs)
-        until = ["the next search for expired files" if run.vacuum_checked else "a new version"]
-        if failures.refusal is None:
-            what = f"{failures.count} runs failed at version {run.version} ({jobs})"
-        else:
-            what = f"{jobs} at version {run.version} failed, and would fail again"
-            until += ["other settings", "another release"]
-        if failures.damage:
-            until.append("the files to be restored")
-        if again is not None:
-            until.append(format_instant(again))
-        error = f". {failures.refusal}" if failures.refusal is not None else ""
-        self.notes.append(f"{table.name}: {what}; waiting for {', '.join(until[:-1])} or {until[-1]}{error}")
-        return False
+                self.damages[table.name] = damage.reason
+                self.states[table.name] = replace(self.states[table.name], readable_since=0)
+        state = self.states[table.name]
+        facts = Facts(
+            self.orchestrator.busy(table) if runs else None,
+            lambda run: attempts[run.key],
+            self._damage(table) if state.readable is False else None,
+            state.readable_since,
+        )
+        return decide(runs, facts, _now(), self.limits.failed_runs)
+
+    def _damage(self, table: TableSettings) -> str:
+        said = self.damages.get(table.name, "files of the newest version are missing")
+        return f"{said}. Next: 'dvm fsck {table.path}' shows what is missing and how to repair it"
 
     def _range(self, table: TableSettings, due: frozenset[str | None]) -> tuple[str, str] | None:
         columns = () if table.partitions is None else table.partitions.columns
@@ -276,6 +283,10 @@ class _Evaluation:
         if not self.requests and not text:
             text = f"nothing is due in {len(self.tables)} tables"
         return Evaluation(tuple(self.requests), text, Cursor(self.states, first))
+
+
+def _lineage(stamp: str) -> str:
+    return sha256(stamp.encode()).hexdigest()[:8]
 
 
 def _now() -> int:

@@ -33,7 +33,7 @@ from dv_maintenance.tables import open_table
 from dv_maintenance.tables.capabilities import EngineOnlyTable, SymlinkManifestTable
 from dv_maintenance.tables.model import ExpiredFiles, Snapshot
 from dv_maintenance.tables.quarantine import overdue
-from dv_maintenance.tables.table import Table
+from dv_maintenance.tables.table import Probe, Table
 from dv_maintenance.tracing import span
 from dv_maintenance.units import format_duration, format_size
 
@@ -63,6 +63,8 @@ class Inspection:
     ``vacuum_checked`` : epoch milliseconds of the last search for expired files.
     ``next_due_at`` : when ``optimize`` will be due without another commit, epoch milliseconds; ``None``: never.
     ``settings`` : fingerprint of the policy, the jobs and this release.
+    ``stamp`` : of the version, see ``tables.table.Probe``.
+    ``another`` : since the last inspection another table has taken its place, and nothing of the last one holds.
     ``health`` : set when a version is inspected for the first time; not part of the state.
     """
 
@@ -79,6 +81,8 @@ class Inspection:
     vacuum_checked: int | None = None
     next_due_at: int | None = None
     settings: str = ""
+    stamp: str = ""
+    another: bool = False
     health: Annotated[Health | None, Field(exclude=True)] = field(default=None, compare=False)
 
     def to_json(self) -> dict[str, Any]:
@@ -130,7 +134,7 @@ def inspect_table(
     now: int | None = None,
     reads: ReadsNow | None = None,
     seen: Seen | None = None,
-    version: int | None = None,
+    newest: Probe | None = None,
 ) -> Inspection:
     """Inspect one table.
 
@@ -139,7 +143,7 @@ def inspect_table(
     reads : asked how often the table is read, and for warnings, where that matters; by default ``reads_per_day`` of the
         policy counts.
     seen : filled in with what was read.
-    version : the newest one, if the caller has just asked for it.
+    newest : the newest version, if the caller has just asked for it.
 
     ``optimize`` is due when a run is worth its start; see ``meter.decide``. ``vacuum`` is due when the log has enough
     expired files; they are searched every ``vacuum_every``, as files expire without a commit. ``manifest`` is due when
@@ -155,14 +159,24 @@ def inspect_table(
     now = time.time_ns() // 1_000_000 if now is None else now
     settings = hashlib.sha256(orjson.dumps([policy.model_dump(mode="json"), jobs, __version__])).hexdigest()[:16]
     with span("look", table=table.uri, format=table.format) as traced:
-        if version is None:
-            version = table.version(last.version if last is not None else None)
+        newest = newest or table.probe(last.version if last is not None else None)
+        version, another = newest.version, last is not None and _is_another(table, last, newest)
+        if another:
+            last = None
         changed = last is None or last.version != version
         if last is None or last.settings != settings:
             # The result under other settings does not apply.
             last = Inspection(name or table.uri)
         found = replace(
-            last, name=name or last.name, version=version, changed=changed, error=None, health=None, settings=settings
+            last,
+            name=name or last.name,
+            version=version,
+            changed=changed,
+            error=None,
+            health=None,
+            settings=settings,
+            stamp=newest.stamp,
+            another=another,
         )
         if last.version != version or _became_due(last, now):
             snapshot = seen.read(table, version)
@@ -178,7 +192,21 @@ def inspect_table(
     return found
 
 
+def _is_another(table: Table, last: Inspection, newest: Probe) -> bool:
+    """Whether the table was dropped and created again since the last inspection, whatever its version number. A table
+    that was rolled back counts, too: versions after the present one will be others. Raises StorageError.
+    """
+    if last.version is None or not last.stamp or not newest.stamp:
+        return False
+    if newest.version <= last.version:
+        return newest.version < last.version or newest.stamp != last.stamp
+    # A version that was cleaned up meanwhile proves nothing.
+    return table.stamp(last.version) not in (None, last.stamp)
+
+
 def _log_inspection(found: Inspection) -> None:
+    if found.another:
+        _log.info("%s: another table than at the last inspection: starting over", found.name)
     if not found.changed:
         _log.debug("%s: still at version %s, due: %s", found.name, found.version, ", ".join(found.due) or "nothing")
         return

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from dv_maintenance.service.inspection import Downstream
     from dv_maintenance.service.tables_file import TableSettings
     from dv_maintenance.tables.model import Snapshot
-    from dv_maintenance.tables.table import Table
+    from dv_maintenance.tables.table import Probe, Table
 
 __all__ = ["Observation", "Observer"]
 
@@ -37,6 +37,7 @@ class Observation:
     ``data_version`` : ``None`` if data versions are not tracked.
     ``due_keys`` : partitions to optimize, see ``partitions.due_keys``.
     ``snapshot`` : set only for a table with ``partitions``, and only if it changed.
+    ``lineage`` : see ``TableState``.
     ``findings`` : of the checks that need only the log, if the table or its settings changed, or if a limit was crossed
         with time; ``None``: those of the last inspection still hold.
     """
@@ -46,6 +47,7 @@ class Observation:
     due_keys: frozenset[str | None] = frozenset()
     snapshot: Snapshot | None = None
     findings: tuple[Finding, ...] | None = None
+    lineage: str = ""
     damage: Finding | None = None
     """Files of the newest version that are missing. Looked for if the table changed or could not be read before."""
 
@@ -62,16 +64,16 @@ class Observer:
         self.checks = checks
         self._open: dict[str, tuple[Table, Looks]] = {}
 
-    def probe(self, watched: TableSettings, last: TableState | None) -> int:
+    def probe(self, watched: TableSettings, last: TableState | None) -> Probe:
         """The table's newest version, which :meth:`observe` needs. Raises the errors of the table."""
         with self._reopened_after_errors(watched):
-            return self._opened(watched)[0].version(None if last is None else last.inspection.version)
+            return self._opened(watched)[0].probe(None if last is None else last.inspection.version)
 
     def observe(
         self,
         watched: TableSettings,
         last: TableState | None,
-        version: int,
+        newest: Probe,
         *,
         busy: bool,
         observed: Callable[[], tuple[int, int] | None] = lambda: None,
@@ -79,7 +81,7 @@ class Observer:
     ) -> Observation:
         """Inspect one table.
 
-        version : what :meth:`probe` returned just now.
+        newest : what :meth:`probe` returned just now.
         busy : a run works on the table, so the partitions to run are not needed.
         observed : returns version and data version of the newest recorded observation; called only for a changed table.
         downstream : returns the reads by downstream assets; called only where they matter.
@@ -87,7 +89,7 @@ class Observer:
         Raises the errors of the table.
         """
         with self._reopened_after_errors(watched):
-            return self._observe(watched, *self._opened(watched), last, version, busy, observed, downstream)
+            return self._observe(watched, *self._opened(watched), last, newest, busy, observed, downstream)
 
     def _opened(self, watched: TableSettings) -> tuple[Table, Looks]:
         found = self._open.get(watched.name)
@@ -111,7 +113,7 @@ class Observer:
         table: Table,
         looks: Looks,
         last: TableState | None,
-        newest: int,
+        newest: Probe,
         busy: bool,
         observed: Callable[[], tuple[int, int] | None],
         downstream: Downstream,
@@ -127,8 +129,11 @@ class Observer:
             jobs=watched.jobs,
             reads=reads,
             seen=seen,
-            version=newest,
+            newest=newest,
         )
+        if found.another:
+            last, version, known, observed = TableState(Inspection(watched.name)), None, None, lambda: None
+            looks.forget()
         if self.data_versions and (found.changed or known is None):
             earlier = [] if version is None or known is None else [(version, known)]
             recorded = observed()
@@ -153,21 +158,21 @@ class Observer:
         if news:
             findings = (*(findings or ()), work_left(watched, snapshot, plan))
         keys = frozenset[str | None]() if plan is None else due_keys(watched, plan)
-        return Observation(found, known, keys, snapshot if found.changed else None, findings, damage)
+        return Observation(found, known, keys, snapshot if found.changed else None, findings, damage=damage)
 
     def _to_look_at_files(self, found: Inspection, last: TableState) -> bool:
-        return self.checks and (found.changed or not last.readable)
+        return self.data_versions and (found.changed or not last.readable)
 
     def damage(self, watched: TableSettings) -> Finding | None:
         """Look for missing files of a table that :meth:`observe` just read. Raises the errors of the table."""
-        if not self.checks or watched.name not in self._open:
+        if not self.data_versions or watched.name not in self._open:
             return None
         table, _ = self._open[watched.name]
         return _damage(table, table.snapshot())
 
     @staticmethod
     def _is_other(last: Inspection, found: Inspection) -> bool:
-        return found.changed or found.settings != last.settings
+        return found.changed or found.another or found.settings != last.settings
 
     def _findings(
         self, watched: TableSettings, table: Table, looks: Looks, last: TableState, found: Inspection, seen: Seen

@@ -10,6 +10,7 @@ import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import unquote, urlsplit
 
@@ -28,6 +29,7 @@ from dv_maintenance.storage.paths import (
     hadoop_checksum,
     plain_uri,
     staged_for,
+    stamp_of,
 )
 
 if TYPE_CHECKING:
@@ -43,8 +45,11 @@ __all__ = [
     "hadoop_checksum",
     "plain_uri",
     "staged_for",
+    "stamp_of",
 ]
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
 _DELETE_THREADS = 16
 _LIST_THREADS = 16
 _PAGE = 1000  # what object stores list, and S3 deletes, in one request
@@ -168,17 +173,26 @@ class Storage(Place):
         On local disk it is complete and unordered, and no file is inspected. In an object store it is the answer to a
         single request: about a thousand names, the first ones if the store lists by name. A missing folder is empty.
         """
+        found, complete = self.first_files(folder)
+        return tuple(found), complete
+
+    def first_files(self, folder: str) -> tuple[Mapping[str, FileInfo | None], bool]:
+        """As :meth:`first_names`, with what the listing says of each file: nothing on local disk."""
         if self.on_disk(folder):
             try:
                 with storage_errors(folder), self.access.scan(self.local(folder)) as entries:
-                    return tuple(entry.name for entry in entries if not entry.is_dir()), True
+                    return {entry.name: None for entry in entries if not entry.is_dir()}, True
             except FileNotFoundError:
-                return (), True
+                return {}, True
         store, key = self._at(folder)
         with storage_errors(folder):
             metas: tuple[Any, ...] = tuple(next(iter(store.list(f"{key}/", chunk_size=_PAGE)), ()))
-        names = (meta["path"][len(key) + 1 :] for meta in metas)
-        return tuple(name for name in names if "/" not in name), len(metas) < _PAGE
+        found = {
+            name: FileInfo(f"{folder}/{name}", meta["size"], _millis(meta["last_modified"]))
+            for meta in metas
+            if "/" not in (name := meta["path"][len(key) + 1 :])
+        }
+        return found, len(metas) < _PAGE
 
     def folders(self, path: str = "") -> tuple[str, ...]:
         """Names of the folders directly below a folder, sorted; none if it is missing. Links are not followed."""
@@ -494,4 +508,5 @@ class Storage(Place):
 
 
 def _millis(when: Any) -> int:
-    return int(when.timestamp() * 1000)
+    # Exact: the time of a file is the same, however it was asked for.
+    return int((when - _EPOCH) // _MILLISECOND)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.predicate import Predicate
     from dv_maintenance.tables.work import OutputFile, RewriteBin, RewriteTask, ScanTask
 
-__all__ = ["CommitOutcome", "Rebased", "Replacement", "SkippingTable", "Table"]
+__all__ = ["CommitOutcome", "Probe", "Rebased", "Replacement", "SkippingTable", "Table"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +77,17 @@ class CommitOutcome:
     moved: Mapping[FileKey, FileKey] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """The newest version of a table.
+
+    stamp : tells it from a version of the same number that another table has at the same place; "" if unknown.
+    """
+
+    version: int
+    stamp: str = ""
+
+
 class Table(Protocol):
     """One table of one format. Reading never writes; only ``commit`` and ``vacuum`` change anything."""
 
@@ -96,6 +107,12 @@ class Table(Protocol):
         """The newest version, found with as few requests as possible. ``known``: a version seen before, which saves
         requests.
         """
+
+    def probe(self, known: int | None = None) -> Probe:
+        """As :meth:`version`, in the same requests if possible."""
+
+    def stamp(self, version: int) -> str | None:
+        """The stamp that :meth:`probe` gave this version; ``None`` if its metadata is gone. One request."""
 
     def snapshot(self, version: int | None = None) -> Snapshot:
         """The table at a version, the newest by default.

@@ -38,7 +38,7 @@ from dv_maintenance.tables.model import (
     VacuumResult,
     parse_partition,
 )
-from dv_maintenance.tables.table import CommitOutcome, Rebased, Replacement
+from dv_maintenance.tables.table import CommitOutcome, Probe, Rebased, Replacement
 from dv_maintenance.tables.work import DvRef, OutputFile, RewriteBin, RewriteResult, RewriteTask, ScanTask, SourceFile
 
 __all__ = ["MemoryEngine", "MemoryTable"]
@@ -157,6 +157,12 @@ class MemoryTable:
 
     def version(self, known: int | None = None) -> int:
         return len(self._versions) - 1
+
+    def probe(self, known: int | None = None) -> Probe:
+        return Probe(self.version(known), self.stamp(self.version(known)) or "")
+
+    def stamp(self, version: int) -> str | None:
+        return f"{id(self):x}-{version}" if 0 <= version < len(self._versions) else None
 
     def snapshot(self, version: int | None = None) -> Snapshot:
         self.snapshots += 1

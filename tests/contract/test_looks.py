@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from dv_maintenance.maintenance.execution.apply import purge
+from dv_maintenance.service.inspection import inspect_table
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables.lance.log import manifest
 from dv_maintenance.tables.looks import AdvancingTable
@@ -36,6 +38,33 @@ def test_looks_build_on_each_other(name: str, tmp_path: Path) -> None:
         assert opened.advanced(kept, opened.version()) is not None
     purge(history.table, history.backend.engine())
     check_advanced(history.table, kept)
+
+
+@pytest.mark.parametrize("more", [0, 1])
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_table_created_again_is_another_one(name: str, more: int, tmp_path: Path) -> None:
+    """Whether its newest version has the number of the last inspection, or a later one."""
+
+    def create(rows: int) -> TableHistory:
+        history = TableHistory(FORMATS[name](str(tmp_path / "table")))
+        history.append("a", rows)
+        history.delete_where(lambda row: row % 2 == 0)
+        return history
+
+    history = create(8)
+    first = inspect_table(history.table)
+    history.append("b", 3)
+    grown = inspect_table(history.table, last=first)
+    assert (grown.changed, grown.another) == (True, False)
+    assert not inspect_table(history.table, last=grown).another
+
+    shutil.rmtree(tmp_path / "table")
+    history = create(9)
+    for _ in range(1 + more):
+        history.append("c", 3)
+    found = inspect_table(history.table, last=grown)
+    assert found.version == grown.version + more
+    assert (found.changed, found.another) == (True, True)
 
 
 def test_paimon_reads_no_manifest_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

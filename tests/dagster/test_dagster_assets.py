@@ -186,7 +186,6 @@ def test_names_that_look_alike_stay_apart(
 
     first, second = (TableSettings(name=name, path="x") for name in names)
     assert naming.op_name(first, "plan") != naming.op_name(second, "plan")
-    assert naming.pool(first) != naming.pool(second)
 
 
 def test_any_name_will_do(make_table: MakeTable, make_definitions: Definitions, instance: dg.DagsterInstance) -> None:
@@ -239,13 +238,35 @@ def test_a_run_tells_how_far_it_is() -> None:
     assert lines == [f"{done} of 2,000 rewrites done" for done in ("640", "1,280", "1,920", "2,000")]
 
 
+def test_definitions_of_one_location_share_its_pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under whatever names, and however the path is written."""
+    from dv_maintenance.dagster import naming
+
+    monkeypatch.chdir(tmp_path)
+    written = [
+        tmp_path / "orders",
+        f"{tmp_path}/orders/",
+        "orders",
+        f"file://{tmp_path}/orders",
+        f"../{tmp_path.name}/orders",
+    ]
+    pools = {naming.pool(TableSettings(name=f"t{n}", path=str(path))) for n, path in enumerate(written)}
+    assert len(pools) == 1
+    assert next(iter(pools)).startswith("dv_orders_")
+    others = ["s3://lake/orders", "s3://other/orders", "s3://lake/orders 2", str(tmp_path / "archive" / "orders")]
+    assert len({naming.pool(TableSettings(name="t", path=path)) for path in others} | pools) == 5
+
+
 def test_ops_share_the_pool_of_their_table(make_table: MakeTable, make_definitions: Definitions) -> None:
     defs = make_definitions(make_table("one", delete=False), make_table("two", delete=False))
     pools: dict[str, set[str]] = {}
     for node in defs.resolve_job_def("dv_maintenance").graph.iterate_op_defs():
         pools.setdefault(node.name[:3], set()).add(str(node.pool))
     # The observation has none: looking harms nobody.
-    assert pools == {"one": {"dv_one", "None"}, "two": {"dv_two", "None"}}
+    assert {node: {pool.rpartition("_")[0] for pool in each} for node, each in pools.items()} == {
+        "one": {"dv_one", ""},
+        "two": {"dv_two", ""},
+    }
 
 
 def test_importing_the_face_imports_no_dagster() -> None:

@@ -19,6 +19,7 @@ from dv_maintenance.dagster import (
     checkpoint_op,
     delete_rows_op,
     engine_sql_op,
+    naming,
     restore_op,
     zorder_op,
 )
@@ -88,8 +89,9 @@ def observation(instance: dg.DagsterInstance, table: TableSettings) -> dg.AssetO
 
 @pytest.mark.parametrize("make", [delete_rows_op, zorder_op, restore_op, checkpoint_op, engine_sql_op])
 def test_ops_hold_a_slot_of_their_table_s_pool(make: MakeOp) -> None:
-    op = make(TableSettings(name="shop/orders", path="nowhere"))
-    assert op.pool == "dv_shop__orders"
+    table = TableSettings(name="shop/orders", path="nowhere")
+    op = make(table)
+    assert op.pool == naming.pool(table)
     assert op.tags == {"dv/table": "shop/orders"}
     assert op.name.startswith("shop__orders__dv_")
     needs = op.required_resource_keys == {"spark"}

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 
 from dv_maintenance.dagster import naming
+from dv_maintenance.dagster.at_work import defined_elsewhere
 from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.maintenance.execution.apply import maintain
 from dv_maintenance.maintenance.planning.policy import Policy
@@ -269,13 +270,46 @@ def test_a_failed_run_is_asked_for_again_but_not_for_ever(
     assert len(seen) == 3
     data = tick(defs)
     assert data.run_requests == []
-    assert "3 runs failed at version 2" in data.skip_message
+    assert "3 runs of optimize at version 2 ended, the last one failed (run " in data.skip_message
+    assert "waiting for a new version or 20" in data.skip_message
+
+
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        (dg.DagsterRunStatus.CANCELED, "was canceled"),
+        (dg.DagsterRunStatus.FAILURE, "failed"),
+        (dg.DagsterRunStatus.SUCCESS, "succeeded, but left it due"),
+    ],
+)
+def test_work_is_requested_again_however_its_run_ended(
+    tick: Tick,
+    make_table: MakeTable,
+    make_definitions: Definitions,
+    instance: dg.DagsterInstance,
+    monkeypatch: pytest.MonkeyPatch,
+    status: dg.DagsterRunStatus,
+    said: str,
+) -> None:
+    """Dagster drops a request under the key of a run that it knows, and says nothing about it."""
+    defs = make_definitions(make_table(jobs=["optimize"]))
+    (request,) = tick(defs).run_requests
+    job = defs.resolve_implicit_global_asset_job_def()
+    instance.create_run_for_job(job, tags=request.tags, status=status)
+    data = tick(defs)
+    if status == dg.DagsterRunStatus.SUCCESS:
+        assert data.run_requests == []
+        assert said in data.skip_message
+        monkeypatch.setattr("dv_maintenance.service.evaluation._now", lambda: int((time.time() + 3700) * 1000))
+        data = tick(defs)
+    (again,) = data.run_requests
+    assert again.run_key != request.run_key
 
 
 def test_what_would_fail_again_is_not_asked_for_again(
     tick: Tick, make_table: MakeTable, make_definitions: Definitions, instance: dg.DagsterInstance, delete_more: Any
 ) -> None:
-    """Until the table, its settings or the code changes; three runs failed alike before."""
+    """Not on a damaged table, whatever its settings; at once when its files are back."""
     table = make_table(jobs=["optimize"])
     defs = make_definitions(table)
     (request,) = tick(defs).run_requests
@@ -284,14 +318,12 @@ def test_what_would_fail_again_is_not_asked_for_again(
     assert not run(defs, instance, request, raise_on_error=False)
     data = tick(defs)
     assert data.run_requests == []
-    assert data.skip_message.startswith(
-        "shop/orders: optimize at version 2 failed, and would fail again; waiting for a new version, other settings, "
-        "another release, the files to be restored or 20"
-    )
+    assert data.skip_message.startswith("shop/orders: optimize due, but nothing is started on a damaged table: ")
     assert missing.name in data.skip_message
-    (again,) = tick(make_definitions(table.model_copy(update={"policy": Policy(max_deleted_ratio=0.01)}))).run_requests
-    assert again.run_key != request.run_key
-    assert tick(defs).run_requests == []
+    assert f"'dvm fsck {table.path}'" in data.skip_message
+    assert (
+        tick(make_definitions(table.model_copy(update={"policy": Policy(max_deleted_ratio=0.01)}))).run_requests == []
+    )
     missing.with_suffix(".away").rename(missing)
     (again,) = tick(defs).run_requests
     assert run(defs, instance, again)
@@ -369,16 +401,19 @@ def test_a_shared_run_stays_in_its_process(
 def test_no_vacuum_starts_twice_when_others_join(
     tick: Tick, make_table: MakeTable, make_definitions: Definitions, instance: dg.DagsterInstance
 ) -> None:
-    """The key of a shared run changes with its tables. A run that was cancelled is not started again, either."""
+    """The key of a shared run changes with its tables. After one that was canceled, each gets a run of its own."""
     tables = [make_table(name, jobs=["vacuum"], policy={"vacuum_every": "1d"}) for name in ("a", "b", "c")]
     for table in tables:
         maintain(open_table(table.path), LocalEngine(), Policy(max_deleted_ratio=0))
     few = make_definitions(*tables[:2])
     (request,) = tick(few).run_requests
     job = few.resolve_implicit_global_asset_job_def()
-    instance.create_run_for_job(job, tags=request.tags, status=dg.DagsterRunStatus.CANCELED)
+    underway = instance.create_run_for_job(job, tags=request.tags, status=dg.DagsterRunStatus.STARTED)
     (joined,) = tick(make_definitions(*tables)).run_requests
     assert keys(joined) == ["c/dv/c_vacuum"]
+    instance.report_run_canceled(underway)
+    runs = tick(make_definitions(*tables)).run_requests
+    assert sorted(map(keys, runs)) == [["a/dv/a_vacuum"], ["b/dv/b_vacuum"], ["c/dv/c_vacuum"]]
 
 
 def test_a_lost_table_fails_its_check_and_stops_no_other(
@@ -562,3 +597,29 @@ def test_a_missing_file_fails_the_check_until_it_is_back(
     gone.write_bytes(data)
     assert checks(tick(defs)) == [("shop/orders", True)]
     assert checks(tick(defs)) == []
+
+
+def test_two_definitions_of_one_location_are_noticed(
+    tick: Tick, make_table: MakeTable, make_definitions: Definitions, instance: dg.DagsterInstance
+) -> None:
+    """They take turns, and the tick says that somebody else maintains the table."""
+    table = make_table(jobs=["optimize"])
+    twin = table.model_copy(update={"name": "twin"})
+    both = make_definitions(table, twin)
+    graph = both.resolve_asset_graph()
+    said = defined_elsewhere(table, instance, graph)
+    assert said == "the asset twin/dv/twin_optimize"
+    alone = make_definitions(table)
+    assert defined_elsewhere(table, instance, alone.resolve_asset_graph()) is None
+
+    # Another code location: what is known of it are its runs.
+    (request,) = tick(make_definitions(twin)).run_requests
+    job = alone.resolve_implicit_global_asset_job_def()
+    underway = instance.create_run_for_job(job, tags=request.tags, status=dg.DagsterRunStatus.STARTED)
+    data = tick(alone)
+    assert data.run_requests == []
+    assert f"optimize due, but run {underway.run_id[:8]} is working on it" in data.skip_message
+    instance.report_run_canceled(underway)
+    assert len(tick(alone).run_requests) == 1
+    said = defined_elsewhere(table, instance, alone.resolve_asset_graph())
+    assert said == f"the table twin (run {underway.run_id[:8]})"

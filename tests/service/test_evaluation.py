@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -15,11 +16,11 @@ from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.errors import UsageError
 from dv_maintenance.maintenance.checks import Finding
 from dv_maintenance.maintenance.execution.apply import maintain
+from dv_maintenance.service.decision import Attempts
 from dv_maintenance.service.due import RunRequest, key_of, runs_of, together
 from dv_maintenance.service.evaluation import Evaluation, Limits, evaluate
 from dv_maintenance.service.inspection import Inspection
 from dv_maintenance.service.observe import Observation, Observer
-from dv_maintenance.service.retries import Failures
 from dv_maintenance.service.tables_file import TableSettings, WatchConfig
 from dv_maintenance.tables import open_table
 from dv_maintenance.testing.delta_builder import DeltaBuilder
@@ -38,7 +39,7 @@ class Somewhere:
     """An orchestrator that is none: the service needs no other."""
 
     at_work: dict[str, str] = field(default_factory=dict)
-    failed: dict[str, Failures] = field(default_factory=dict)
+    failed: dict[str, Attempts] = field(default_factory=dict)
     recorded: list[tuple[str, int | None, int | None]] = field(default_factory=list)
     checked: list[tuple[str, str | None]] = field(default_factory=list)
     keys: list[str] = field(default_factory=list)
@@ -47,8 +48,8 @@ class Somewhere:
     def busy(self, table: TableSettings) -> str | None:
         return self.at_work.get(table.name)
 
-    def failures(self, request: RunRequest) -> Failures:
-        return self.failed.get(f"{request.table}:{'+'.join(request.jobs)}", Failures())
+    def attempts(self, request: RunRequest) -> Attempts:
+        return self.failed.get(f"{request.table}:{'+'.join(request.jobs)}", Attempts())
 
     def last_vacuum(self, table: TableSettings) -> int | None:
         return None
@@ -125,25 +126,26 @@ def test_failures_change_the_key_and_wait_after_three(make: MakeTable, again: Ev
     """Three failed runs were the last, and an outage of an hour left work undone until the next commit."""
     where, table, keys = Somewhere(), make("orders"), set()
     for failures in range(3):
-        where.failed["orders:optimize"] = Failures(failures, now())
+        where.failed["orders:optimize"] = Attempts(failures, now())
         (asked,) = again(where, table).requests
         keys.add(asked.key)
     assert len(keys) == 3
     ended = now()
-    where.failed["orders:optimize"] = Failures(3, ended)
+    where.failed["orders:optimize"] = Attempts(3, ended)
     stopped = again(where, table)
     assert stopped.requests == ()
     assert stopped.reason == (
-        "orders: 3 runs failed at version 2 (optimize); waiting for a new version or " + format_instant(ended + HOUR)
+        "orders: 3 runs of optimize at version 2 ended, the last one failed; waiting for a new version or "
+        + format_instant(ended + HOUR)
     )
-    where.failed["orders:optimize"] = Failures(3, ended - HOUR)
+    where.failed["orders:optimize"] = Attempts(3, ended - HOUR)
     (asked,) = again(where, table).requests
     assert asked.key not in keys
 
 
 def test_a_run_that_would_fail_again(make: MakeTable, again: Evaluations) -> None:
     table = make("orders")
-    refused = Failures(1, now() - 1000 * HOUR, "Row tracking is not supported.")
+    refused = Attempts(1, now() - 1000 * HOUR, refusal="Row tracking is not supported.")
     where = Somewhere(failed={"orders:optimize": refused})
     stopped = again(where, table)
     assert stopped.requests == ()
@@ -163,22 +165,20 @@ def test_a_damaged_table_gets_a_run_when_its_files_are_back(make: MakeTable) -> 
     (victim,) = Path(table.path).glob("*.bin")
     away = victim.rename(victim.with_suffix(".away"))
     ended = now()
-    where.failed["orders:optimize"] = Failures(1, ended, "The file is missing.", damage=True)
+    where.failed["orders:optimize"] = Attempts(1, ended, refusal="The file is missing.", damage=True)
     for _ in range(2):
         waiting = again(where, table)
         assert waiting.requests == ()
-        assert waiting.reason == (
-            "orders: optimize at version 2 failed, and would fail again; waiting for a new version, other settings, "
-            f"another release, the files to be restored or {format_instant(ended + HOUR)}. The file is missing."
-        )
+        assert waiting.reason.startswith("orders: optimize due, but nothing is started on a damaged table: ")
+        assert waiting.reason.endswith(f"'dvm fsck {table.path}' shows what is missing and how to repair it")
     readable = [severity for table, severity in where.checked if table == "orders"]
     assert "error" in readable
     away.rename(victim)
     assert len(again(where, table).requests) == 1
     # It failed again: what is damaged is not what a look can see.
-    where.failed["orders:optimize"] = Failures(2, now() + 1, "A checksum is wrong.", damage=True)
+    where.failed["orders:optimize"] = Attempts(2, now() + 1, refusal="A checksum is wrong.", damage=True)
     assert again(where, table).requests == ()
-    where.failed["orders:optimize"] = Failures(2, now() - 2 * HOUR - 1, "A checksum is wrong.", damage=True)
+    where.failed["orders:optimize"] = Attempts(2, now() - 2 * HOUR - 1, refusal="A checksum is wrong.", damage=True)
     assert len(again(where, table).requests) == 1
 
 
@@ -244,3 +244,23 @@ def test_vacuums_share_runs_and_nothing_else_does() -> None:
     assert key_of([optimize]) == optimize.key
     assert key_of(vacuums) == key_of(vacuums[::-1]), "the same work, whatever its order"
     assert len({key_of(vacuums), key_of(vacuums[:4]), key_of([*vacuums[:4], failed])}) == 3
+
+
+def test_a_table_that_was_created_again_starts_over(make: MakeTable, tmp_path: Path) -> None:
+    """At the same version number: nothing of what was known holds, and no data version equals one of the old table."""
+    again, where, table = Evaluations(checks=True), Somewhere(), make("orders")
+    (asked,) = again(where, table).requests
+    known = again.observer._open["orders"][0].version()
+    shutil.rmtree(table.path)
+    make("orders")
+    assert open_table(table.path).version() == known
+    where.checked.clear()
+    found = again(where, table)
+    assert [version for _, version, _ in where.recorded] == [2, 2]
+    assert ("orders", None) in where.checked, "checks are evaluated again"
+    state = found.cursor.tables["orders"]
+    assert state.lineage
+    assert found.requests[0].key != asked.key
+    # From here on it is that table.
+    assert again(where, table).cursor.tables["orders"].lineage == state.lineage
+    assert len(where.recorded) == 2

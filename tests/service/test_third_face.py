@@ -12,11 +12,11 @@ import pyarrow.compute as pc
 from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.service import verbs
 from dv_maintenance.service.checks import Finding, check, check_names
+from dv_maintenance.service.decision import Attempts
 from dv_maintenance.service.due import RunRequest
 from dv_maintenance.service.evaluation import Limits, evaluate
 from dv_maintenance.service.observe import Observation, Observer
 from dv_maintenance.service.outcome import Outcome
-from dv_maintenance.service.retries import Failures
 from dv_maintenance.service.tables_file import Job, TableSettings, WatchConfig
 from dv_maintenance.testing.delta_builder import DeltaBuilder
 
@@ -52,8 +52,8 @@ class Face:
     def busy(self, table: TableSettings) -> str | None:
         return None
 
-    def failures(self, request: RunRequest) -> Failures:
-        return Failures()
+    def attempts(self, request: RunRequest) -> Attempts:
+        return Attempts()
 
     def last_vacuum(self, table: TableSettings) -> int | None:
         return None

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     )
     from dv_maintenance.tables.predicate import Predicate
     from dv_maintenance.tables.rows import AddedFile, ChangesOutcome, ColumnBounds, RowChanges, RowRules, RowWriteTask
-    from dv_maintenance.tables.table import CommitOutcome, Replacement
+    from dv_maintenance.tables.table import CommitOutcome, Probe, Replacement
     from dv_maintenance.tables.work import RewriteBin, RewriteTask, ScanTask, SourceFile
 
 __all__ = ["DeltaTable"]
@@ -64,6 +64,16 @@ class DeltaTable:
         from dv_maintenance.tables.delta.log.segment import latest_version
 
         return latest_version(self.storage, known)
+
+    def probe(self, known: int | None = None) -> Probe:
+        from dv_maintenance.tables.delta.log.segment import probe
+
+        return probe(self.storage, known)
+
+    def stamp(self, version: int) -> str | None:
+        from dv_maintenance.tables.delta.log.segment import stamp
+
+        return stamp(self.storage, version)
 
     def snapshot(self, version: int | None = None) -> DeltaSnapshot:
         return load_snapshot(self.storage, version)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.model import Changes, HistoryEntry, OldestDv, Snapshot, VacuumResult
     from dv_maintenance.tables.predicate import Predicate
     from dv_maintenance.tables.rows import ChangesOutcome, ColumnBounds, RowChanges, RowRules, RowWriteTask
-    from dv_maintenance.tables.table import CommitOutcome, Replacement
+    from dv_maintenance.tables.table import CommitOutcome, Probe, Replacement
     from dv_maintenance.tables.work import RewriteBin, RewriteTask, ScanTask, SourceFile
 
 __all__ = ["LanceTable"]
@@ -56,6 +56,17 @@ class LanceTable:
 
         del known  # it saves no request, see latest_version
         return latest_version(self.storage)
+
+    def probe(self, known: int | None = None) -> Probe:
+        from dv_maintenance.tables.lance.log.versions import probe
+
+        del known
+        return probe(self.storage)
+
+    def stamp(self, version: int) -> str | None:
+        from dv_maintenance.tables.lance.log.versions import stamp
+
+        return stamp(self.storage, version)
 
     def snapshot(self, version: int | None = None) -> LanceSnapshot:
         return load_snapshot(self.storage, version)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.paimon.log.refs import Tag
     from dv_maintenance.tables.predicate import Predicate
     from dv_maintenance.tables.rows import ChangesOutcome, ColumnBounds, RowChanges, RowRules, RowWriteTask
-    from dv_maintenance.tables.table import CommitOutcome, Replacement
+    from dv_maintenance.tables.table import CommitOutcome, Probe, Replacement
     from dv_maintenance.tables.work import RewriteBin, RewriteTask, ScanTask, SourceFile
 
 __all__ = ["PaimonTable"]
@@ -64,6 +64,17 @@ class PaimonTable:
 
         del known  # of no use: a rollback may have deleted that snapshot
         return latest_version(self.layout)
+
+    def probe(self, known: int | None = None) -> Probe:
+        from dv_maintenance.tables.paimon.log.snapshots import probe
+
+        del known
+        return probe(self.layout)
+
+    def stamp(self, version: int) -> str | None:
+        from dv_maintenance.tables.paimon.log.snapshots import stamp
+
+        return stamp(self.layout, version)
 
     def snapshot(self, version: int | None = None) -> PaimonSnapshot:
         return load_snapshot(self.place, version)

@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 import orjson
 
 from dv_maintenance.errors import DamagedTableError, StorageError, TableNotFoundError, UsageError
-from dv_maintenance.storage import FileInfo, Storage
+from dv_maintenance.storage import FileInfo, Storage, stamp_of
 from dv_maintenance.tables.delta.log.actions import Action
 from dv_maintenance.tables.delta.log.pointer import hinted
+from dv_maintenance.tables.table import Probe
 
 # Protocol: Actions, and V2 Spec checkpoints. Readers must ignore everything else in a line.
 _KINDS = frozenset(
@@ -42,12 +43,14 @@ __all__ = [
     "complete_checkpoints",
     "latest_version",
     "parse_actions",
+    "probe",
     "read_actions",
     "read_commit",
     "read_commits",
     "read_texts",
     "refuse_late_listing",
     "segment",
+    "stamp",
 ]
 
 LOG = "_delta_log"
@@ -132,10 +135,25 @@ def latest_version(storage: Storage, known: int | None = None) -> int:
     TableNotFoundError : there is no ``_delta_log``.
     DamagedTableError : ``_delta_log`` holds neither commits nor a complete checkpoint.
     """
+    return probe(storage, known).version
+
+
+def probe(storage: Storage, known: int | None = None) -> Probe:
+    """As :func:`latest_version`, with the stamp of the version's commit, or else of its checkpoint."""
     start = known if known is not None else _hint(storage)[0]
     # List from the start itself on: an empty listing then means that the start is wrong, not that nothing is new.
     listing = _list(storage, start) or (_list(storage, None) if start is not None else _Listing())
-    return _latest(storage, listing)
+    newest = _latest(storage, listing)
+    info = listing.commits.get(newest) or listing.checkpoints[newest][0]
+    return Probe(newest, stamp_of(info))
+
+
+def stamp(storage: Storage, version: int) -> str | None:
+    """The stamp of a commit; ``None`` if it was cleaned up. Raises StorageError."""
+    try:
+        return stamp_of(storage.head(commit_path(version)))
+    except FileNotFoundError:
+        return None
 
 
 def segment(

@@ -17,8 +17,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from dv_maintenance.errors import DamagedTableError, DvMaintenanceError, RefusedError, TableNotFoundError, UsageError
-from dv_maintenance.storage import Storage
+from dv_maintenance.storage import FileInfo, Storage, stamp_of
 from dv_maintenance.tables.lance.log.manifest import Manifest, parse_manifest
+from dv_maintenance.tables.table import Probe
 
 __all__ = [
     "VERSIONS",
@@ -30,8 +31,10 @@ __all__ = [
     "load_manifest",
     "manifest_name",
     "naming_manifest",
+    "probe",
     "read_detached",
     "read_manifest",
+    "stamp",
     "version_file",
     "versions_among",
 ]
@@ -83,7 +86,23 @@ def latest_version(storage: Storage) -> int:
     RefusedError : the manifests have both naming schemes.
     DamagedTableError : the folder of versions has no manifest.
     """
-    return _newest(storage).version
+    return _newest(storage)[0].version
+
+
+def probe(storage: Storage) -> Probe:
+    """As :func:`latest_version`, with the stamp of its manifest: in an object store from the same request."""
+    file, info = _newest(storage)
+    return Probe(file.version, stamp_of(info or storage.head(file.path)))
+
+
+def stamp(storage: Storage, version: int) -> str | None:
+    """The stamp of a version's manifest; ``None`` if it was cleaned up. Raises StorageError."""
+    for scheme in ("V2", "V1"):
+        try:
+            return stamp_of(storage.head(VersionFile(version, scheme).path))
+        except FileNotFoundError:
+            continue
+    return None
 
 
 def all_versions(storage: Storage) -> list[VersionFile]:
@@ -117,7 +136,7 @@ def load_manifest(storage: Storage, version: int | None = None) -> tuple[Version
     DamagedTableError : names the manifest.
     """
     for _ in range(_ATTEMPTS):
-        newest = _newest(storage)
+        newest, _ = _newest(storage)
         file = newest if version is None else VersionFile(version, newest.scheme)
         try:
             if 0 < file.version <= newest.version:
@@ -179,13 +198,15 @@ def naming_manifest(storage: Storage, path: str, version: int) -> Iterator[None]
         ) from None
 
 
-def _newest(storage: Storage) -> VersionFile:
-    names, complete = storage.first_names(VERSIONS)
-    found = _versions(storage, names)
+def _newest(storage: Storage) -> tuple[VersionFile, FileInfo | None]:
+    """The newest version, and what the listing says of its manifest."""
+    files, complete = storage.first_files(VERSIONS)
+    found = _versions(storage, files)
     # The newest V2 name sorts first. V1 names do not sort by version, and some stores list in no order.
     if not complete and (found[0].scheme == "V1" or _lists_in_no_order(storage)):
         found = all_versions(storage)
-    return max(found, key=lambda file: file.version)
+    newest = max(found, key=lambda file: file.version)
+    return newest, files.get(newest.path[len(VERSIONS) + 1 :])
 
 
 def _lists_in_no_order(storage: Storage) -> bool:

@@ -12,8 +12,10 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from dv_maintenance.errors import DamagedTableError, TableNotFoundError, UnsupportedFeatureError, UsageError
+from dv_maintenance.storage import stamp_of
 from dv_maintenance.tables.paimon.layout import SNAPSHOT, Layout, numbered
 from dv_maintenance.tables.paimon.log.documents import Document
+from dv_maintenance.tables.table import Probe
 
 __all__ = [
     "USER",
@@ -23,7 +25,9 @@ __all__ = [
     "load_snapshot_file",
     "no_such_version",
     "parse_snapshot",
+    "probe",
     "read_snapshot_file",
+    "stamp",
 ]
 
 USER: Final = "dv-maintenance-"
@@ -71,12 +75,31 @@ def latest_version(layout: Layout) -> int:
     StorageError : as :meth:`Layout.schemas`.
     DamagedTableError : there is a hint, but no snapshot.
     """
+    return _newest(layout)[0]
+
+
+def probe(layout: Layout) -> Probe:
+    """As :func:`latest_version`, with the stamp of its snapshot file: in an object store from the same requests."""
+    version, found = _newest(layout)
+    return Probe(version, found or stamp(layout, version) or "")
+
+
+def stamp(layout: Layout, version: int) -> str | None:
+    """The stamp of a snapshot file; ``None`` if it expired, and before the first commit. Raises StorageError."""
+    try:
+        return stamp_of(layout.storage.head(layout.snapshot(version)))
+    except FileNotFoundError:
+        return None
+
+
+def _newest(layout: Layout) -> tuple[int, str | None]:
+    """The newest snapshot, and its stamp, if it cost no request."""
     if not layout.storage.is_local:
         hint = _hint(layout, LATEST)
-        exists = layout.storage.exists
-        if hint is not None and exists(layout.snapshot(hint)) and not exists(layout.snapshot(hint + 1)):
-            return hint
-    return max(all_versions(layout), default=0)
+        found = None if hint is None else stamp(layout, hint)
+        if hint is not None and found is not None and not layout.storage.exists(layout.snapshot(hint + 1)):
+            return hint, found
+    return max(all_versions(layout), default=0), None
 
 
 def all_versions(layout: Layout) -> list[int]:
