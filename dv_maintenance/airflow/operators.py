@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -15,6 +16,7 @@ from airflow.providers.common.compat.sdk import AirflowFailException
 
 from dv_maintenance.airflow.base import TABLE_FIELDS, OnTable, is_true
 from dv_maintenance.airflow.links import PLAN, DvPlanLink
+from dv_maintenance.airflow.outcomes import recorded
 from dv_maintenance.airflow.render import as_text, as_xcom, table_text
 from dv_maintenance.airflow.spark import SPARK_FIELDS, NeedsSparkError, NotStarted, OnSpark
 from dv_maintenance.airflow.tables import in_airflow_terms
@@ -25,7 +27,7 @@ from dv_maintenance.service.checks import check, check_names
 from dv_maintenance.service.engines import EngineOf
 from dv_maintenance.service.erasure import purge_erased_rows
 from dv_maintenance.service.outcome import Outcome
-from dv_maintenance.service.tables_file import TableSettings
+from dv_maintenance.service.tables_file import Job, TableSettings
 from dv_maintenance.tables.table import Table
 
 if TYPE_CHECKING:
@@ -76,18 +78,23 @@ class _Rewrites(OnSpark, _Table):
     template_fields: Sequence[str] = (*TABLE_FIELDS, *SPARK_FIELDS)
     operator_extra_links: Sequence[DvPlanLink] = (DvPlanLink(),)
     always_spark: ClassVar[bool] = False
+    job: ClassVar[Job | None] = None
 
     def execute(self, context: Any) -> dict[str, Any]:
         with in_airflow_terms():
             table = self.watched()
-            on = _On(table, verbs.opened(table), context["ti"].try_number)
-            try:
-                tries = self.engine != "local" and not self.always_spark
-                outcome = self.work(on, self._without_spark) if tries else self._on_engine(context, on)
-            except NeedsSparkError:
-                self.log.info("there are files to rewrite: starting Spark")
-                outcome = self._on_engine(context, on)
-            return self._show(context, outcome)
+            with nullcontext() if self.job is None else recorded(context, table, self.job):
+                return self._worked(context, table)
+
+    def _worked(self, context: Any, table: TableSettings) -> dict[str, Any]:
+        on = _On(table, verbs.opened(table), context["ti"].try_number)
+        try:
+            tries = self.engine != "local" and not self.always_spark
+            outcome = self.work(on, self._without_spark) if tries else self._on_engine(context, on)
+        except NeedsSparkError:
+            self.log.info("there are files to rewrite: starting Spark")
+            outcome = self._on_engine(context, on)
+        return self._show(context, outcome)
 
     def _without_spark(self) -> Engine:
         return AutoEngine(NotStarted()) if self.engine == "auto" else NotStarted()
@@ -105,6 +112,7 @@ class DvOptimizeOperator(_Rewrites):
     partitions : only these keys of the table's ``partitions`` setting.
     """
 
+    job = "optimize"
     template_fields: Sequence[str] = (*_Rewrites.template_fields, "partitions")
 
     def __init__(self, *, partitions: str | Sequence[str] = (), **kwargs: Any) -> None:
@@ -124,6 +132,7 @@ class DvManifestOperator(_Rewrites):
     only_if_due : write only if files changed after the manifests were written.
     """
 
+    job = "manifest"
     template_fields: Sequence[str] = (*_Rewrites.template_fields, "only_if_due")
 
     def __init__(self, *, only_if_due: bool | str = False, **kwargs: Any) -> None:
@@ -154,11 +163,13 @@ class DvVacuumOperator(_Table):
 
     def execute(self, context: Any) -> dict[str, Any]:
         with in_airflow_terms():
+            only_if_due = is_true(self.only_if_due, "only_if_due")
             table = self.watched()
-            opened = verbs.opened(table)
-            clean = verbs.nothing_due(table, opened, "vacuum") if is_true(self.only_if_due, "only_if_due") else None
-            outcome = clean or verbs.vacuum_by_policy(table, opened, guards=self.guards or {})[0]
-            return self._show(context, outcome)
+            with recorded(context, table, "vacuum"):
+                opened = verbs.opened(table)
+                clean = verbs.nothing_due(table, opened, "vacuum") if only_if_due else None
+                outcome = clean or verbs.vacuum_by_policy(table, opened, guards=self.guards or {})[0]
+                return self._show(context, outcome)
 
 
 class DvDeleteOperator(_Rewrites):

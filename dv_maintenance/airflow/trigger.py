@@ -1,27 +1,35 @@
-"""Triggers that watch tables: an event for each data change that made work due, and one for all vacuums that are due.
+"""Triggers that watch tables: an event for each run that work became due for, and one for all vacuums that are due.
 
 They run in the triggerer as long as a DAG is scheduled on their asset. They must not return: Airflow would restart a
-watcher that returned, with its first arguments, and the same event would fire every few seconds. What they fired for is
-kept in the asset's state store (Airflow 3.3), so that a restart neither repeats an event nor loses one.
+watcher that returned, with its first arguments, and the same event would fire every few seconds. What they saw and
+fired for is kept in the asset's state store (Airflow 3.3), so that a restart neither repeats an event nor loses one.
+Whether to fire is the service's decision, from what became of earlier runs (``outcomes``).
 """
 
 from __future__ import annotations
 
-import asyncio
 import os
 import time
 from abc import abstractmethod
+from asyncio import sleep
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import replace
-from typing import Any, Final
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
 
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
+from asgiref.sync import sync_to_async
 
-from dv_maintenance.errors import DvMaintenanceError, UsageError, redacted
-from dv_maintenance.service.budget import NotReached, within_budget
-from dv_maintenance.service.cursor import Cursor, TableState
-from dv_maintenance.service.observe import Observer
+from dv_maintenance.errors import DvMaintenanceError, redacted
+from dv_maintenance.service.decision import Attempts
+from dv_maintenance.service.evaluation import Evaluation, Limits, evaluate
+from dv_maintenance.service.observe import Observation, Observer
 from dv_maintenance.service.tables_file import Job, TableSettings
+
+if TYPE_CHECKING:
+    from dv_maintenance.airflow.outcomes import AnnouncedRun
+    from dv_maintenance.maintenance.checks import Finding
+    from dv_maintenance.service.due import RunRequest
+    from dv_maintenance.service.reads import Reads
 
 __all__ = ["DvTrigger", "DvVacuumsTrigger"]
 
@@ -29,17 +37,21 @@ __all__ = ["DvTrigger", "DvVacuumsTrigger"]
 # be lost if the triggerer were killed in between; with a later one it may fire again, and its run finds nothing due.
 _SECONDS_UNTIL_WRITTEN: Final = 5.0
 _STATE: Final = "dv_maintenance"
-# An inspection of many tables: how long new tables are started, and how much longer a started one may take.
-_LOOK_SECONDS: Final = 35.0
-_PATIENCE_SECONDS: Final = 10.0
+# Seconds: how long new tables are started, and how much longer a started one may take. Events at most.
+_LIMITS: Final = Limits(budget=35.0, patience=10.0, requests=100)
 
-# Milliseconds until manifests that an event did not bring up to date get another one.
-_MANIFESTS_AGAIN: Final = 600_000
+Marks = Mapping[str, Mapping[str, tuple[str, int]]]
+"""By table and jobs, the newest request that was announced: its key, and when, in epoch milliseconds."""
+Runs = Mapping[str, Mapping[Job, "AnnouncedRun"]]
+"""By table and job."""
 
-Mark = list[int | None]
-Fired = Mapping[str, Mark]
-"""By job, what the newest event was fired for; see ``_marks``."""
-Seen = tuple[TableState, Mapping[Job, Sequence[str]]]
+
+@dataclass(frozen=True, slots=True)
+class _Memory:
+    """What a watcher keeps from one look to the next. ``cursor``: of the service's evaluations."""
+
+    cursor: str | None = None
+    fired: Marks = field(default_factory=dict)
 
 
 class _Watch(BaseEventTrigger):
@@ -52,59 +64,106 @@ class _Watch(BaseEventTrigger):
         self.every_seconds = every_seconds
         self._observer = Observer(data_versions=True)
         self._loaded: tuple[float | None, list[TableSettings]] | None = None
+        self._runs: dict[str, dict[Job, AnnouncedRun]] = {}
+        self._active: dict[str, AnnouncedRun] = {}
+        # Only a look at a changed table finds reasons.
+        self._reasons: dict[str, Mapping[Job, Sequence[str]]] = {}
+        self._said = ""
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Yields an event per inspection that found new work, forever. A table that can't be read is a line in the
-        log.
+        """Yields an event per inspection that found work to announce, forever. What stands in the way of due work, such
+        as a table that can't be read, is a line in the log.
         """
-        states, fired = await self._restored()
-        kept = states, fired
+        memory = await self._restored()
+        kept, first = memory, True
         while True:
             try:
-                seen = await asyncio.to_thread(self._look, states, await self._storage_options())
-                states = {**states, **{name: state for name, (state, _) in seen.items()}}
-                marks = {name: _marks(state) for name, (state, _) in seen.items()}
-                new = [name for name in seen if self._is_new(name, marks[name], fired.get(name, {}))]
-                if new:
-                    fired = {**fired, **{name: {**fired.get(name, {}), **marks[name]} for name in new}}
-                    yield TriggerEvent(self._event([_payload(*seen[name]) for name in new]))
-                    await asyncio.sleep(_SECONDS_UNTIL_WRITTEN)
-                if kept != (states, fired):
-                    await self._keep(states, fired)
-                    kept = states, fired
+                options = await self._storage_options()
+                # Airflow's own way into a thread: its API can be called there, in every version.
+                found, due = await sync_to_async(self._look)(memory, options, first)
+                first = False
+                memory = _Memory(found.cursor.to_json(), self._marks(memory.fired, due))
+                if found.requests:
+                    fired = {name: dict(marks) for name, marks in memory.fired.items()}
+                    for each in found.requests:
+                        fired.setdefault(each.table, {})["+".join(each.jobs)] = _work(each), _now()
+                    memory = replace(memory, fired=fired)
+                    yield TriggerEvent(self._event([self._payload(each, found) for each in found.requests]))
+                    await sleep(_SECONDS_UNTIL_WRITTEN)
+                if kept != memory and await self._keep(memory):
+                    kept = memory
             except Exception as error:  # noqa: BLE001 (a watcher that fails is started again at once, without end)
                 self._warn(self._name(), error)
-            await asyncio.sleep(self.every_seconds)
+            await sleep(self.every_seconds)
 
-    def _look(self, states: Mapping[str, TableState], options: Mapping[str, str]) -> dict[str, Seen]:
-        """In a thread: it reads the tables' logs."""
+    def _look(self, memory: _Memory, options: Mapping[str, str], first: bool) -> tuple[Evaluation, set[str]]:
+        """In a thread: it reads the tables' logs. The evaluation, and the tables with due work."""
         if self._loaded is None or self._loaded[0] != self._written():
             self._loaded = self._written(), self._tables(options)
-        found: dict[str, Seen] = {}
-        looks = within_budget(
-            self._loaded[1],
-            lambda table: self._observer.probe(table, states.get(table.name)),
-            lambda table, version: self._observer.observe(table, states.get(table.name), version, busy=True),
-            budget=_LOOK_SECONDS,
-            patience=_PATIENCE_SECONDS,
+        tables = self._loaded[1]
+        for table in tables:
+            if first or table.name in memory.fired or table.name in self._runs:
+                self._ask_for_runs(table)
+        found = evaluate(
+            tables, memory.cursor, _Airflow(memory.fired, self._runs, self._active), self._observer, _LIMITS
         )
-        for table, look in looks:
-            if isinstance(look, NotReached):
-                continue
-            if isinstance(look, BaseException):
-                self._warn(table.name, look)
-                continue
-            state = TableState(replace(look.inspection, health=None), look.data_version)
-            found[table.name] = state, look.inspection.reasons
-        return found
+        if found.reason and found.reason != self._said:
+            self.log.info("%s", found.reason)
+        self._said = found.reason
+        states = found.cursor.tables.items()
+        self._reasons |= {name: state.inspection.reasons for name, state in states if state.inspection.reasons}
+        due = {name for name, state in states if state.inspection.due or not state.readable}
+        for table in tables:
+            if table.name not in due:
+                self._forget(table)
+        return found, due
+
+    def _ask_for_runs(self, table: TableSettings) -> None:
+        """Without an answer, what was known of them still holds."""
+        from dv_maintenance.airflow import outcomes
+
+        try:
+            runs = {job: run for job in table.jobs if (run := outcomes.newest(table, job)) is not None}
+            active = [run for run in runs.values() if run.active()]
+        except Exception as error:  # noqa: BLE001 (the tables are watched even if Airflow's API is away)
+            self._warn(table.name, error)
+            return
+        self._runs[table.name] = runs
+        self._active.pop(table.name, None)
+        if active:
+            self._active[table.name] = active[0]
+        elif not runs:
+            del self._runs[table.name]
+
+    def _forget(self, table: TableSettings) -> None:
+        from dv_maintenance.airflow import outcomes
+
+        if table.name in self._active:
+            return
+        try:
+            for job in self._runs.pop(table.name, {}):
+                outcomes.delete(table, job)
+        except Exception as error:  # noqa: BLE001 (a run that is on record and no longer due harms nobody)
+            self._warn(table.name, error)
+
+    def _marks(self, fired: Marks, due: set[str]) -> Marks:
+        return {name: marks for name, marks in fired.items() if name in due or name in self._active}
+
+    def _payload(self, request: RunRequest, found: Evaluation) -> dict[str, Any]:
+        reasons = self._reasons.get(request.table, {})
+        return {
+            "table": request.table,
+            "version": request.version,
+            "data_version": found.cursor.tables[request.table].data_version,
+            "due": list(request.jobs),
+            "reasons": {job: list(reasons.get(job, ())) for job in request.jobs},
+            "attempt": request.failed + 1,
+            "work": _work(request),
+        }
 
     def _warn(self, name: str, error: BaseException) -> None:
         text = str(error) if isinstance(error, DvMaintenanceError) else f"{type(error).__name__}: {error}"
         self.log.warning("%s: %s", name, redacted(text))
-
-    def _is_new(self, name: str, marks: Fired, fired: Fired) -> bool:
-        every = {table.name: table.policy.vacuum_every for table in (self._loaded or (None, []))[1]}[name]
-        return any(_is_new(job, mark, fired.get(job), every) for job, mark in marks.items())
 
     def _written(self) -> float | None:
         """When the file of tables was written: it is read again once it has changed."""
@@ -115,22 +174,41 @@ class _Watch(BaseEventTrigger):
 
         return {} if self.storage_conn_id is None else await DvHook(self.storage_conn_id).aget_conn()
 
-    async def _restored(self) -> tuple[dict[str, TableState], dict[str, Fired]]:
+    def _stores(self) -> list[Any]:
+        """Of the assets that this trigger serves. Assets whose watchers have equal triggers share one, and then the
+        store answers only for each asset.
+        """
         store = getattr(self, "asset_state_store", None)
-        kept: Any = None if store is None else await store.aget(_STATE)
-        try:
-            fired: dict[str, Fired] = {
-                str(name): {str(job): [data, other, int(at)] for job, (data, other, at) in marks.items()}
-                for name, marks in kept["fired"].items()
-            }
-            return dict(Cursor.from_json(kept["cursor"]).tables), fired
-        except (UsageError, LookupError, TypeError, ValueError, AttributeError):
-            return {}, {}
+        if store is None:
+            return []
+        return [*getattr(store, "_by_name", {}).values(), *getattr(store, "_by_uri", {}).values()] or [store]
 
-    async def _keep(self, states: Mapping[str, TableState], fired: Mapping[str, Fired]) -> None:
-        store = getattr(self, "asset_state_store", None)
-        if store is not None:
-            await store.aset(_STATE, {"cursor": Cursor(states).to_json(), "fired": dict(fired)})
+    async def _restored(self) -> _Memory:
+        """The newest that one of the stores has. Never fails: the watcher would end."""
+        kept = []
+        for store in self._stores():
+            try:
+                body: Any = await store.aget(_STATE)
+                if body is not None:
+                    kept.append((int(body["at"]), _Memory(str(body["cursor"]), _marks_of(body["fired"]))))
+            except Exception as error:  # noqa: BLE001
+                self._warn(f"{self._name()}: what it fired for before is not known", error)
+        return max(kept, key=lambda each: each[0], default=(0, _Memory()))[1]
+
+    async def _keep(self, memory: _Memory) -> bool:
+        """Whether it was kept. Without a store there is nothing to do."""
+        body = {
+            "cursor": memory.cursor,
+            "fired": {name: {jobs: list(mark) for jobs, mark in marks.items()} for name, marks in memory.fired.items()},
+            "at": _now(),
+        }
+        try:
+            for store in self._stores():
+                await store.aset(_STATE, body)
+        except Exception as error:  # noqa: BLE001
+            self._warn(f"{self._name()}: what it fired for is not written down yet", error)
+            return False
+        return True
 
     @abstractmethod
     def _tables(self, options: Mapping[str, str]) -> list[TableSettings]: ...
@@ -140,6 +218,68 @@ class _Watch(BaseEventTrigger):
 
     @abstractmethod
     def _name(self) -> str: ...
+
+
+class _Airflow:
+    """Answers the queries of an evaluation from what was announced, and what became of it."""
+
+    def __init__(self, fired: Marks, runs: Runs, active: Mapping[str, AnnouncedRun]) -> None:
+        self.fired = fired
+        self.runs = runs
+        self.active = active
+
+    def busy(self, table: TableSettings) -> str | None:
+        run = self.active.get(table.name)
+        return None if run is None else f"run {run.run_id} of {run.dag_id}"
+
+    def attempts(self, request: RunRequest) -> Attempts:
+        """An event that nothing has come of counts as a run without effect: its run may be in the queue, or its DAG
+        does something else.
+        """
+        work = _work(request)
+        runs = [
+            run for job, run in self.runs.get(request.table, {}).items() if job in request.jobs and run.work == work
+        ]
+        last = max(runs, key=lambda run: run.started, default=None)
+        announced, at = self.fired.get(request.table, {}).get("+".join(request.jobs), ("", 0))
+        if announced == work and (last is None or last.started < at):
+            return Attempts(1 if last is None else last.count, at, "was announced, but has not started", idle=True)
+        if last is None:
+            return Attempts()
+        how = "succeeded, but left it due"
+        if last.error is not None:
+            how = f"failed ({last.error})"
+        elif not last.ended:
+            how = "was killed, or marked as ended"
+        return Attempts(
+            last.count,
+            last.ended or last.started,
+            f"{how} (run {last.run_id} of {last.dag_id})",
+            refusal=last.error if last.recurs else None,
+            damage=last.damage,
+            idle=last.ended > 0 and last.error is None,
+        )
+
+    def last_vacuum(self, table: TableSettings) -> int | None:
+        run = self.runs.get(table.name, {}).get("vacuum")
+        return run.ended if run is not None and run.ended and run.error is None else None
+
+    def last_observed(self, table: TableSettings) -> None:
+        del table
+
+    def downstream(self, table: TableSettings, now: int) -> Reads | None:
+        del table, now
+        return None
+
+    def partition_keys(self, table: TableSettings) -> Sequence[str]:
+        del table
+        return ()
+
+    def record(self, table: TableSettings, observation: Observation) -> None:
+        """Airflow has no place for it."""
+
+    def check(self, table: TableSettings, finding: Finding) -> None:
+        """A check of a table is a task of its DAG. What stands in the way of work is in the evaluation's reason."""
 
 
 class DvTrigger(_Watch):
@@ -225,30 +365,18 @@ class DvVacuumsTrigger(_Watch):
         return self.file
 
 
-def _marks(state: TableState) -> Fired:
-    """By due job: the data change, what else makes it due at the same data, and the present time in milliseconds.
-    Maintenance moves the files that manifests list; files expire with time.
-    """
-    found, now = state.inspection, time.time_ns() // 1_000_000
-    others: dict[Job, int | None] = {"optimize": None, "vacuum": found.vacuum_checked, "manifest": found.version}
-    return {job: [state.data_version, others[job], now] for job in found.due}
+def _work(request: RunRequest) -> str:
+    """The key of the same work at every attempt."""
+    return replace(request, failed=0, partitions=None).key
 
 
-def _is_new(job: str, mark: Mark, fired: Mark | None, vacuum_every: int) -> bool:
-    """Another data change. At the same data only after a while: the run of the last event may be at work."""
-    if fired is None or mark[0] != fired[0]:
-        return True
-    return mark[1] != fired[1] and (mark[2] or 0) - (fired[2] or 0) >= (
-        vacuum_every if job == "vacuum" else _MANIFESTS_AGAIN
-    )
-
-
-def _payload(state: TableState, reasons: Mapping[Job, Sequence[str]]) -> dict[str, Any]:
-    found = state.inspection
+def _marks_of(body: Any) -> Marks:
+    """Raises TypeError, ValueError or AttributeError for anything else."""
     return {
-        "table": found.name,
-        "version": found.version,
-        "data_version": state.data_version,
-        "due": list(found.due),
-        "reasons": {job: list(why) for job, why in reasons.items()},
+        str(name): {str(jobs): (str(work), int(at)) for jobs, (work, at) in marks.items()}
+        for name, marks in body.items()
     }
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000_000

@@ -11,6 +11,7 @@ from airflow.sdk import AssetAlias
 from dv_maintenance.airflow.assets import job_asset
 from dv_maintenance.airflow.base import FILE_FIELDS, OnFile, is_true
 from dv_maintenance.airflow.many import problem_of
+from dv_maintenance.airflow.outcomes import events_of, recorded
 from dv_maintenance.airflow.render import as_text, as_xcom
 from dv_maintenance.airflow.tables import in_airflow_terms
 from dv_maintenance.errors import DvMaintenanceError, RetryableError
@@ -53,7 +54,8 @@ class DvVacuumsOperator(OnFile):
             if named and table.name not in named:
                 continue
             try:
-                outcome = _vacuumed(table, only_if_due=only_if_due)
+                with recorded(context, table, "vacuum"):
+                    outcome = _vacuumed(table, only_if_due=only_if_due)
             except DvMaintenanceError as error:
                 self.log.warning("%s: %s", table.name, error)
                 errors[table.name], failed[table.name] = error, str(error)
@@ -84,11 +86,4 @@ def _vacuumed(table: TableSettings, *, only_if_due: bool) -> Outcome:
 
 def _named(context: Any) -> set[str]:
     """The tables of the events that started the run; a watcher may have fired again since."""
-    events = (context.get("triggering_asset_events") or {}).values()
-    return {each["table"] for found in events for event in found for each in _payload(event.extra).get("tables", ())}
-
-
-def _payload(extra: Any) -> dict[str, Any]:
-    """Airflow keeps the payload of a watcher's event under a separate key."""
-    body: dict[str, Any] = extra.get("payload", extra) if isinstance(extra, dict) else {}
-    return body if isinstance(body, dict) else {}
+    return {each["table"] for each in events_of(context)}

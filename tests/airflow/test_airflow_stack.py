@@ -219,13 +219,14 @@ def test_a_task_that_is_killed_in_the_middle_of_a_purge(airflow: Airflow, tmp_pa
 
 
 def test_a_task_that_is_marked_failed_in_the_middle_of_a_purge(airflow: Airflow, tmp_path: Path) -> None:
-    """As by the page's button. Cleared, it runs again."""
+    """As by the page's button. The watcher announces the same work once more."""
     purge = Purge(airflow, tmp_path, "stopped")
     task = purge.task()
     # The purge takes seconds, and Airflow may take longer to notice: it waits in the middle for the signal.
     os.kill(task["pid"], signal.SIGSTOP)
     version = open_table(str(purge.place)).version()
     run = quote(task["run"], safe="")
+    airflow.api("PATCH", f"/dags/{purge.dag}?update_mask=is_paused", {"is_paused": True})
     airflow.api("PATCH", f"/dags/{purge.dag}/dagRuns/{run}/taskInstances/optimize", {"new_state": "failed"})
     eventually("Airflow asks it to end", lambda: is_pending(task["pid"], signal.SIGTERM), every=0.05)
     os.kill(task["pid"], signal.SIGCONT)
@@ -235,11 +236,42 @@ def test_a_task_that_is_marked_failed_in_the_middle_of_a_purge(airflow: Airflow,
     assert rows_of(purge.place) == purge.expected
 
     left = sum(filter(None, open_table(str(purge.place)).snapshot().files["deleted_rows"].to_pylist()))
-    again = {"dry_run": False, "task_ids": ["optimize"], "dag_run_id": task["run"], "reset_dag_runs": True}
-    airflow.api("POST", f"/dags/{purge.dag}/clearTaskInstances", again)
-    eventually("it has run again", lambda: purge.task()["state"] == "success", seconds=180)
-    assert airflow.xcom(purge.dag, task["run"], "optimize")["rows_purged"] == left
+    airflow.unpause(purge.dag)
+    stopped, again = ended(airflow, purge.dag, 2, purge.place)
+    assert (stopped["state"], again["state"]) == ("failed", "success")
+    assert airflow.xcom(purge.dag, again["run"], "optimize")["rows_purged"] == left
     assert rows_of(purge.place) == purge.expected
+    first, second = airflow.events(f"{purge.place.name}/dv/due")
+    assert first["payload"]["work"] == second["payload"]["work"], "the same data"
+    assert second["payload"]["attempt"] == 2
+    eventually("what is no longer due is forgotten", lambda: not airflow.rows(_VARIABLES, "%stopped%"))
+
+
+_VARIABLES = "select key from variable where key like ?"
+
+
+def test_two_assets_with_equal_triggers(airflow: Airflow, tmp_path: Path) -> None:
+    """Airflow runs one trigger for both."""
+    table = DeltaBuilder(str(tmp_path / "twice")).create(SCHEMA)
+    table.append(pa.table({"id": range(1000), "v": ["a"] * 1000}, SCHEMA))
+    (airflow.dags / "twice.py").write_text(
+        f"""
+from datetime import UTC, datetime
+from airflow.sdk import DAG, Asset, AssetWatcher
+from dv_maintenance.airflow import DvOptimizeOperator, DvTrigger
+for name in ("sales", "finance"):
+    trigger = DvTrigger({str(tmp_path / "twice")!r}, jobs=["optimize"], every_seconds={EVERY_SECONDS})
+    asset = Asset(name, watchers=[AssetWatcher(name=name, trigger=trigger)])
+    with DAG("twice_" + name, schedule=[asset], start_date=datetime(2026, 1, 1, tzinfo=UTC)):
+        DvOptimizeOperator(task_id="optimize", table={str(tmp_path / "twice")!r}, engine="local")
+"""
+    )
+    airflow.unpause("twice_sales", "twice_finance")
+    table.delete(lambda rows: pc.less(rows["id"], 300))
+    runs = [run for name in ("sales", "finance") for run in ended(airflow, f"twice_{name}", 1)]
+    assert [run["state"] for run in runs] == ["success"] * 2
+    assert open_table(str(tmp_path / "twice")).history()[0].operation == "OPTIMIZE"
+    assert sum(rows_of(tmp_path / "twice").values()) == 700
 
 
 def is_pending(pid: int, number: signal.Signals) -> bool:

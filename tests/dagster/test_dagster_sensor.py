@@ -13,6 +13,7 @@ from typing import Any
 import dagster as dg
 import pyarrow as pa
 import pytest
+from support.attempts import CASES
 
 from dv_maintenance.dagster import naming
 from dv_maintenance.dagster.at_work import defined_elsewhere
@@ -274,36 +275,45 @@ def test_a_failed_run_is_asked_for_again_but_not_for_ever(
     assert "waiting for a new version or 20" in data.skip_message
 
 
-@pytest.mark.parametrize(
-    ("status", "said"),
-    [
-        (dg.DagsterRunStatus.CANCELED, "was canceled"),
-        (dg.DagsterRunStatus.FAILURE, "failed"),
-        (dg.DagsterRunStatus.SUCCESS, "succeeded, but left it due"),
-    ],
-)
-def test_work_is_requested_again_however_its_run_ended(
+_ENDS = {
+    "failed": dg.DagsterRunStatus.FAILURE,
+    "refused": dg.DagsterRunStatus.FAILURE,
+    "lost": dg.DagsterRunStatus.CANCELED,
+    "idle": dg.DagsterRunStatus.SUCCESS,
+}
+
+
+@pytest.mark.parametrize(("endings", "after"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
+def test_every_case_as_in_the_other_orchestrator(
     tick: Tick,
     make_table: MakeTable,
     make_definitions: Definitions,
     instance: dg.DagsterInstance,
     monkeypatch: pytest.MonkeyPatch,
-    status: dg.DagsterRunStatus,
-    said: str,
+    endings: list[str],
+    after: int | None,
 ) -> None:
     """Dagster drops a request under the key of a run that it knows, and says nothing about it."""
     defs = make_definitions(make_table(jobs=["optimize"]))
-    (request,) = tick(defs).run_requests
-    job = defs.resolve_implicit_global_asset_job_def()
-    instance.create_run_for_job(job, tags=request.tags, status=status)
     data = tick(defs)
-    if status == dg.DagsterRunStatus.SUCCESS:
-        assert data.run_requests == []
-        assert said in data.skip_message
-        monkeypatch.setattr("dv_maintenance.service.evaluation._now", lambda: int((time.time() + 3700) * 1000))
-        data = tick(defs)
-    (again,) = data.run_requests
-    assert again.run_key != request.run_key
+    seen = {data.run_requests[0].run_key}
+
+    def later(seconds: float) -> None:
+        monkeypatch.setattr("dv_maintenance.service.evaluation._now", lambda: int((time.time() + seconds) * 1000))
+
+    job = defs.resolve_implicit_global_asset_job_def()
+    for how in endings:
+        tags = {**data.run_requests[0].tags, **({naming.REFUSED_TAG: "no"} if how == "refused" else {})}
+        instance.create_run_for_job(job, tags=tags, status=_ENDS[how])
+    if after is None or after > 0:
+        later((after or 1000 * 3600) - 60)
+        waits = tick(defs)
+        assert waits.run_requests == []
+        assert "waiting for" in waits.skip_message
+    if after is not None:
+        later(after + 60)
+        (again,) = tick(defs).run_requests
+        assert (again.run_key in seen) == (endings == [])
 
 
 def test_what_would_fail_again_is_not_asked_for_again(

@@ -100,7 +100,7 @@ class Deployment:
             _CODE.format(tables=str(tables_file), sensors=[(name, list(jobs)) for name, jobs in sensors.items()])
         )
         settings = yaml.safe_load(SETTINGS.read_text())
-        sooner = {"poll_interval_seconds", *settings["run_monitoring"]} - {"enabled"}
+        sooner = {"poll_interval_seconds", *settings["run_monitoring"]} - {"enabled", "max_runtime_seconds"}
         settings["run_monitoring"] |= dict.fromkeys(sooner, 2)
         settings["telemetry"] = {"enabled": False}
         (self.home / "dagster.yaml").write_text(yaml.safe_dump(settings))
