@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from dv_maintenance.testing.delta_builder import DeltaBuilder
 
 @pytest.fixture
 def deployment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Deployment]:
-    monkeypatch.setenv("JAVA_HOME", slow_java(tmp_path / "java"))
+    monkeypatch.setenv("JAVA_HOME", slow_java(tmp_path / "java", 8))
     builder = DeltaBuilder(str(tmp_path / "orders")).create(pa.schema([("id", pa.int64())]))
     builder.append(pa.table({"id": range(100)}), files=2)
     builder.delete(lambda rows: pc.equal(pc.bit_wise_and(rows["id"], 1), 0))
@@ -42,7 +41,4 @@ def test_a_run_cancelled_while_spark_starts_leaves_no_java(deployment: Deploymen
     assert java_with(mark)
     deployment.cancel(run)
     assert deployment.finished(run).status == dg.DagsterRunStatus.CANCELED
-    # Java would be there by now, and would stay.
-    began = time.monotonic()
-    eventually("Java had its time to start", lambda: time.monotonic() - began > 15)
-    assert not java_with(mark)
+    eventually("Java is gone", lambda: not java_with(mark), seconds=30)

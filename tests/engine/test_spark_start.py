@@ -6,13 +6,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
 from support.dagster_deployment import eventually
-from support.process_marks import java_with
+from support.process_marks import java_with, slow_java
 
 from dv_maintenance.engine.spark import start
 
@@ -27,26 +26,23 @@ START = (
 
 @pytest.mark.jvm
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "later", [0.0, pytest.param(0.4, marks=pytest.mark.deep), pytest.param(1.5, marks=pytest.mark.deep)]
-)
-def test_an_interrupted_start_leaves_no_java(later: float, tmp_path: Path) -> None:
-    mark = f"dvm-{uuid4()}"
+def test_an_interrupted_start_leaves_no_java(tmp_path: Path) -> None:
+    mark = f"DVM_MARK={uuid4()}"
+    name, _, value = mark.partition("=")
     process = subprocess.Popen(
         [sys.executable, "-c", START],
         cwd=tmp_path,
-        env={**os.environ, "DVM_MARK": mark},
+        env={**os.environ, name: value, "JAVA_HOME": slow_java(tmp_path / "java", 2)},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    eventually("Java is about to start", lambda: java_with(f"DVM_MARK={mark}") or process.poll(), every=0.02)
-    time.sleep(later)
+    eventually("Java is about to start", lambda: java_with(mark) or process.poll(), every=0.02)
     process.send_signal(signal.SIGINT)
     process.wait(60)
     try:
-        eventually("Java is gone", lambda: not java_with(f"DVM_MARK={mark}"), seconds=30)
+        eventually("Java is gone", lambda: not java_with(mark), seconds=15)
     finally:
-        for left in java_with(f"DVM_MARK={mark}"):
+        for left in java_with(mark):
             os.kill(left, signal.SIGKILL)
 
 
