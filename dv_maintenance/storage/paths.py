@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import os
 import re
-from hashlib import sha256
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Final
 from urllib.parse import quote, unquote
 
