@@ -6,6 +6,7 @@ sees every call, and can make it fail before errors are mapped.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -81,6 +82,13 @@ class Access:
 
     def lstat(self, path: str) -> os.stat_result:
         return os.lstat(path)
+
+    def check_creatable(self, folder: str) -> None:
+        """Ask the system whether this process may create files in a folder, and create none. Raises OSError."""
+        if not os.access(folder, os.W_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids):
+            mounted = os.statvfs(folder).f_flag & os.ST_RDONLY if hasattr(os, "statvfs") else 0
+            number = errno.EROFS if mounted else errno.EACCES
+            raise OSError(number, os.strerror(number))
 
     def open_input(self, path: str) -> pa.NativeFile:
         import pyarrow as pa

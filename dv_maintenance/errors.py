@@ -16,9 +16,12 @@ __all__ = [
     "DamagedTableError",
     "DvMaintenanceError",
     "FatalError",
+    "OutOfResourcesError",
     "RefusedError",
     "RetryableError",
+    "StorageDeniedError",
     "StorageError",
+    "StorageUnavailableError",
     "TableNotFoundError",
     "UnsupportedFeatureError",
     "UsageError",
@@ -63,6 +66,8 @@ class DvMaintenanceError(Exception):
 
     exit_code: ClassVar[int] = 1
     usual_step: ClassVar[str | None] = None
+    uncommitted: bool = False
+    """Whether a commit raised this, and certainly committed nothing."""
 
     def __init__(
         self,
@@ -186,7 +191,23 @@ class VerificationError(DvMaintenanceError, FatalError):
     usual_step = "report this as a bug"
 
 
-class StorageError(DvMaintenanceError, RetryableError):
-    """The storage did not answer as expected (network, throttling, permissions)."""
+class StorageError(DvMaintenanceError):
+    """The storage did not do what it was asked to do: one of the two classes below."""
 
     usual_step = "check the storage, the permissions and --storage-option, then run again"
+
+
+class StorageUnavailableError(StorageError, RetryableError):
+    """The storage did not answer as expected (network, throttling)."""
+
+
+class StorageDeniedError(StorageError, FatalError):
+    """The storage refused, and will refuse again until somebody changes something: permissions, credentials, a file
+    system mounted for reading, no space. The call had no effect.
+    """
+
+
+class OutOfResourcesError(DvMaintenanceError, RetryableError):
+    """The system refused this process memory, threads or file handles. It says nothing about the table."""
+
+    usual_step = "give the process more of it, or run less at the same time; then run again"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import pickle
+from pathlib import Path
 
 import pytest
 
@@ -45,9 +47,25 @@ def test_an_error_survives_pickling(error: DvMaintenanceError) -> None:
     assert again.to_json() == error.to_json()
 
 
+BASES = {DvMaintenanceError, StorageError}
+
+
+def test_no_code_raises_an_error_that_is_neither_retryable_nor_fatal() -> None:
+    """A plain StorageError would never be retried, and never reported as final."""
+    package = Path(errors.__file__).parent
+    calls = [
+        (path.name, node.lineno)
+        for path in package.rglob("*.py")
+        if "testing" not in path.parts
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "StorageError"
+    ]
+    assert not calls
+
+
 def test_every_error_is_either_retryable_or_fatal() -> None:
     kinds = [getattr(errors, name) for name in errors.__all__]
-    leaves = [kind for kind in kinds if issubclass(kind, DvMaintenanceError) and kind is not DvMaintenanceError]
+    leaves = [kind for kind in kinds if issubclass(kind, DvMaintenanceError) and kind not in BASES]
     assert len(leaves) >= 8
     for kind in leaves:
         assert issubclass(kind, RetryableError) != issubclass(kind, FatalError), kind
@@ -62,8 +80,11 @@ def test_exit_codes_are_the_contract() -> None:
         "DamagedDeletionVectorError": 5,
         "DamagedTableError": 5,
         "DvMaintenanceError": 1,
+        "OutOfResourcesError": 1,
         "RefusedError": 3,
+        "StorageDeniedError": 1,
         "StorageError": 1,
+        "StorageUnavailableError": 1,
         "TableNotFoundError": 2,
         "UnsupportedFeatureError": 3,
         "UsageError": 2,

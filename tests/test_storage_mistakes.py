@@ -184,4 +184,5 @@ def test_what_a_disk_answers_to_a_put_is_named() -> None:
         "Generic LocalFileSystem error: Unable to open file /lake/t/_delta_log/x#1: Read-only file system "
         "(os error 30)\n\nDebug source:\nGeneric {}"
     )
-    assert diagnose(RuntimeError(text)) == ("Read-only file system (EROFS)", "mount the file system for writing")
+    said = ("Read-only file system (EROFS)", "mount the file system for writing", True)
+    assert diagnose(RuntimeError(text)) == said

@@ -11,6 +11,7 @@ from airflow.providers.apache.spark.operators.spark_pyspark import PySparkOperat
 from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.engine.spark import SparkEngine
 from dv_maintenance.engine.spark.session import local_settings, require_java, worker_python
+from dv_maintenance.engine.spark.start import ended_if_interrupted
 from dv_maintenance.service.engines import EngineOf
 
 __all__ = ["SPARK_FIELDS", "NeedsSparkError", "NotStarted", "OnSpark"]
@@ -72,7 +73,7 @@ class OnSpark(PySparkOperator):
             return work(LocalEngine)
         # PySparkOperator makes the session, passes it in and stops it.
         self.python_callable = lambda spark=None: work(lambda: SparkEngine(spark))
-        with self._local_spark():
+        with self._local_spark(), ended_if_interrupted():
             found: T = PySparkOperator.execute(self, context)
         return found
 

@@ -10,6 +10,7 @@ from airflow.providers.common.compat.sdk import AirflowFailException
 
 from dv_maintenance.config import Document
 from dv_maintenance.errors import DvMaintenanceError, RetryableError, UsageError
+from dv_maintenance.resources import system_errors
 from dv_maintenance.service.tables_file import TableSettings, WatchConfig
 
 __all__ = ["in_airflow_terms", "watch_config", "watched"]
@@ -65,7 +66,8 @@ def _with_options(table: TableSettings, options: Mapping[str, str]) -> TableSett
 def in_airflow_terms() -> Iterator[None]:
     """Transient errors keep their class, and Airflow retries them; all others fail the task at once."""
     try:
-        yield
+        with system_errors():
+            yield
     except DvMaintenanceError as error:
         if isinstance(error, RetryableError):
             raise

@@ -56,7 +56,12 @@ def main(argv: Sequence[str] | None = None) -> int:
             out.failure(error)
             return error.exit_code
         except Exception as error:  # noqa: BLE001 (one line instead of a traceback)
+            from dv_maintenance.resources import out_of_resources
+
             _trace_if_debugging(out)
+            if (refused := out_of_resources(error)) is not None:
+                out.failure(refused)
+                return refused.exit_code
             out.unexpected(error)
             return 1
         return code

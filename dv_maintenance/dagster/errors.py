@@ -13,7 +13,8 @@ from typing import Protocol
 import dagster as dg
 
 from dv_maintenance.dagster import naming
-from dv_maintenance.errors import DamagedTableError, DvMaintenanceError, RetryableError
+from dv_maintenance.errors import DamagedTableError, DvMaintenanceError, RetryableError, StorageDeniedError
+from dv_maintenance.resources import system_errors
 
 __all__ = ["MAX_RETRIES", "in_dagster_terms"]
 
@@ -39,7 +40,8 @@ def in_dagster_terms(step: _Step) -> Iterator[None]:
     A Failure has what the command line prints as metadata.
     """
     try:
-        yield
+        with system_errors():
+            yield
     except DvMaintenanceError as error:
         retryable = isinstance(error, RetryableError)
         if retryable and step.retry_number < MAX_RETRIES:
@@ -48,7 +50,8 @@ def in_dagster_terms(step: _Step) -> Iterator[None]:
         # Only a run for one table has a version.
         if not retryable and naming.VERSION_TAG in step.run.tags:
             tags = {naming.REFUSED_TAG: _shortened(str(error))}
-            if isinstance(error, DamagedTableError):
+            # Files and rights are restored without a commit.
+            if isinstance(error, DamagedTableError | StorageDeniedError):
                 tags[naming.DAMAGE_TAG] = "true"
             step.instance.add_run_tags(step.run.run_id, tags)
         report = {key: value for key, value in error.to_json().items() if value is not None}

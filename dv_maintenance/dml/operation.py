@@ -12,6 +12,7 @@ from dv_maintenance.engine.faults import reading
 from dv_maintenance.errors import ConflictError, DvMaintenanceError, RefusedError, StorageError
 from dv_maintenance.files.parquet_footer import read_footer
 from dv_maintenance.report import Report
+from dv_maintenance.tables.gates import check_committable
 from dv_maintenance.tables.rows import DeletedRows, RowChanges, RowLevelTable
 
 if TYPE_CHECKING:
@@ -103,6 +104,8 @@ def run(
         snapshot = table.snapshot()
         before = snapshot.version
         table.check_writable(snapshot, name.lower())
+        if not dry_run:
+            check_committable(table)
         work = find(snapshot)
         effect = _effect(snapshot, work.changes.deleted)
         report = DmlReport(
@@ -128,10 +131,10 @@ def run(
         operation = {"name": name, "parameters": work.parameters, "metrics": work.metrics}
         try:
             outcome = table.commit_changes(snapshot, work.changes, operation=operation, reads=work.reads)
-        except (StorageError, ConflictError):
-            raise  # it may be unknown whether the new files were committed
-        except DvMaintenanceError:
-            _discard(table, work.changes)
+        except DvMaintenanceError as error:
+            # Otherwise the commit may have happened.
+            if error.uncommitted or not isinstance(error, StorageError | ConflictError):
+                _discard(table, work.changes)
             raise
         if not outcome.conflict:
             taken_out = outcome.rows_deleted

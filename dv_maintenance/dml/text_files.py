@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from dv_maintenance.dml.exact import Number
 from dv_maintenance.errors import UsageError
+from dv_maintenance.resources import raise_if_refused
 
 if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
@@ -157,7 +158,8 @@ class _Lines:
                 yield text
         except UnicodeDecodeError:
             raise FaultError(self.number, "it is not UTF-8") from None
-        except (OSError, pa.ArrowException):
+        except (OSError, pa.ArrowException) as error:
+            raise_if_refused(error, "a list of keys")
             raise FaultError(0, "the file can't be read or decompressed to its end") from None
 
 

@@ -18,6 +18,7 @@ from pyroaring import BitMap64
 from dv_maintenance.dv import roaring
 from dv_maintenance.dv.vector import DeletionVector
 from dv_maintenance.errors import DamagedDeletionVectorError
+from dv_maintenance.resources import raise_if_refused
 
 if TYPE_CHECKING:
     from dv_maintenance.dv.reference import DvRef, Fetch
@@ -106,6 +107,7 @@ def decode_array(data: bytes) -> DeletionVector:
         batch.validate(full=True)
     # Arrow reports the first symptom of damage: a bad seek, a size it can't allocate, text that is not UTF-8.
     except (pa.ArrowException, OSError, MemoryError, ValueError, OverflowError) as error:
+        raise_if_refused(error, "a deletion file")
         if not data.startswith(b"ARROW1"):
             raise DamagedDeletionVectorError("it is not an Arrow IPC file: the magic number is missing") from error
         if not data.endswith(b"ARROW1"):

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Final
 
 import pyarrow as pa
 
-from dv_maintenance.errors import DamagedTableError, StorageError
-from dv_maintenance.storage.diagnosis import diagnose
+from dv_maintenance.errors import DamagedTableError, RefusedError
+from dv_maintenance.resources import raise_if_refused
+from dv_maintenance.storage.failures import storage_failure
 
 __all__ = ["decoding", "reading", "writing"]
+
+_RESTORE: Final = "restore the file, or remove it from the table"
 
 
 @contextmanager
@@ -23,18 +27,25 @@ def reading(uri: str, kind: str = "Parquet") -> Iterator[None]:
             f"{uri} is named by the table's log, but does not exist",
             next_step="restore the file; if a vacuum removed it, restore an older version of the table",
         ) from error
-    except pa.ArrowMemoryError:
-        raise
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, MemoryError, RuntimeError, OSError) as error:
+        raise_if_refused(error, uri)
+        if isinstance(error, RuntimeError):
+            raise
         # Arrow's own errors about bytes have no errno; the system's errors about a disk have one.
         if isinstance(error, OSError) and error.errno is not None:
-            raise _storage(uri, error) from error
+            raise storage_failure(uri, error) from error
+        raise DamagedTableError(f"{uri} cannot be read as {kind}: {error}", next_step=_RESTORE) from error
+    except UnicodeDecodeError as error:
         raise DamagedTableError(
-            f"{uri} cannot be read as {kind}: {error}", next_step="restore the file, or remove it from the table"
+            f"{uri} cannot be read as {kind}: a name in it is not text", next_step=_RESTORE
         ) from error
+    except RefusedError as error:
+        if uri in error.message:
+            raise
+        raise RefusedError(f"{uri} can't be read: {error.message}", next_step=error.next_step) from error
     except Exception as error:
         if _is_storage_client(error):
-            raise _storage(uri, error) from error
+            raise storage_failure(uri, error) from error
         raise
 
 
@@ -46,9 +57,7 @@ def decoding(uri: str) -> Iterator[None]:
     except DamagedTableError as damage:
         if uri in damage.message:
             raise
-        raise DamagedTableError(
-            f"{uri} is damaged: {damage.message}", next_step="restore the file, or remove it from the table"
-        ) from damage
+        raise DamagedTableError(f"{uri} is damaged: {damage.message}", next_step=_RESTORE) from damage
 
 
 @contextmanager
@@ -57,10 +66,10 @@ def writing(uri: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise _storage(uri, error) from error
+        raise storage_failure(uri, error) from error
     except Exception as error:
         if _is_storage_client(error):
-            raise _storage(uri, error) from error
+            raise storage_failure(uri, error) from error
         raise
 
 
@@ -68,8 +77,3 @@ def _is_storage_client(error: Exception) -> bool:
     from obstore.exceptions import BaseError
 
     return isinstance(error, BaseError)
-
-
-def _storage(uri: str, error: Exception) -> StorageError:
-    found = diagnose(error)
-    return StorageError(f"storage failed on {uri}: {found.what}", next_step=found.next_step)

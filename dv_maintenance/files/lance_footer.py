@@ -7,14 +7,16 @@ descriptor with the number of rows in their first global buffer. All numbers are
 
 from __future__ import annotations
 
+import re
 import struct
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from dv_maintenance.errors import DamagedTableError
-from dv_maintenance.files.protobuf import INTS, VARINT, Shape, parse
+from dv_maintenance.files.protobuf import BYTES, INTS, VARINT, Shape, parse
 from dv_maintenance.storage import Storage
 
-__all__ = ["MAGIC", "count_rows"]
+__all__ = ["MAGIC", "check_names", "count_rows"]
 
 MAGIC: Final = b"LANC"
 """The last bytes of every file in Lance's own formats."""
@@ -25,6 +27,13 @@ _NEW: Final = struct.Struct("<QQQQII8s")  # columns, their table, global buffers
 _ENTRY: Final = struct.Struct("<QQ")  # position, size
 _METADATA: Final[Shape] = {2: INTS}
 _DESCRIPTOR: Final[Shape] = {2: VARINT}
+# ColumnMetadata, its pages, their encodings, and these as messages of any type
+_COLUMN: Final[Shape] = {1: BYTES, 2: BYTES}
+_PAGE: Final[Shape] = {4: BYTES}
+_ENCODING: Final[Shape] = {2: BYTES}
+_DIRECT: Final[Shape] = {1: BYTES}
+_ANY: Final[Shape] = {1: BYTES}
+_NAME: Final = re.compile(rb"[\x20-\x7e]*")
 # Most footers, with the schema in them, are smaller.
 _READ: Final = 64 * 1024
 _MAX_PART: Final = 256 * 1024 * 1024
@@ -51,7 +60,41 @@ def count_rows(storage: Storage, path: str, size: int | None = None) -> int:
     )
 
 
-def _count(storage: Storage, path: str, size: int) -> int:
+def check_names(storage: Storage, path: str) -> None:
+    """Check the names of a data file's encodings. Lance quotes an unknown one in its error. If it has a zero byte, the
+    process ends when the error is passed on through Arrow's C stream interface. Anything else is left to Lance.
+
+    Raises
+    ------
+    DamagedTableError : names the file.
+    """
+    try:
+        size = storage.head(path).size
+        part, (major, minor, end) = _opened(storage, path, size)
+        found = [] if (major, minor) < (2, 0) or len(end) < _NEW.size else list(_names(part, end))
+    except (DamagedTableError, FileNotFoundError, struct.error):
+        return
+    if any(not _NAME.fullmatch(name) for name in found):
+        raise DamagedTableError(
+            f"data file {path}: the name of an encoding is no text",
+            table=storage.uri,
+            next_step="restore the file from a backup, or an older version of the table",
+        )
+
+
+def _names(part: Callable[[int, int], bytes], end: bytes) -> Iterator[bytes]:
+    _, _, table, _, _, columns, _ = _NEW.unpack(end[-_NEW.size :])
+    entries = part(table, columns * _ENTRY.size)
+    for at in range(0, len(entries), _ENTRY.size):
+        column = parse(part(*_ENTRY.unpack_from(entries, at)), _COLUMN)
+        encodings = [*column.each(1), *(each for page in column.each(2) for each in parse(page, _PAGE).each(4))]
+        for encoding in encodings:
+            for direct in parse(encoding, _ENCODING).each(2):
+                yield parse(parse(direct, _DIRECT).data(1), _ANY).data(1)
+
+
+def _opened(storage: Storage, path: str, size: int) -> tuple[Callable[[int, int], bytes], tuple[int, int, bytes]]:
+    """A function that reads parts of the file, its version, and its end."""
     start = max(0, size - _READ)
     end = storage.get_range(path, start, size - start)
     if len(end) < size - start or len(end) < _OLD.size:
@@ -70,6 +113,11 @@ def _count(storage: Storage, path: str, size: int) -> int:
             raise DamagedTableError(f"truncated: it should have {size} bytes")
         return data
 
+    return part, (major, minor, end)
+
+
+def _count(storage: Storage, path: str, size: int) -> int:
+    part, (major, minor, end) = _opened(storage, path, size)
     if (major, minor) in {(0, 0), (0, 1), (0, 2)}:
         (position, _) = _OLD.unpack(end[-_OLD.size :])
         (length,) = struct.unpack("<I", part(position, 4))

@@ -11,8 +11,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from dv_maintenance.errors import ConflictError, DamagedTableError, DvMaintenanceError, RefusedError, StorageError
+from dv_maintenance.errors import ConflictError, DamagedTableError, DvMaintenanceError, RefusedError
+from dv_maintenance.resources import out_of_resources
 from dv_maintenance.storage import Storage
+from dv_maintenance.storage.failures import storage_failure
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -144,7 +146,7 @@ def lance_errors(what: str, *, table: str | None = None, version: int | None = N
     """
     try:
         yield
-    except (DvMaintenanceError, MemoryError, KeyboardInterrupt, SystemExit, GeneratorExit):
+    except (DvMaintenanceError, KeyboardInterrupt, SystemExit, GeneratorExit):
         raise
     except BaseException as error:
         # Lance raises ValueError, OSError, RuntimeError and Arrow's errors for the same causes, and a panic of its code
@@ -163,11 +165,12 @@ def translated(error: BaseException, what: str, **place: Any) -> DvMaintenanceEr
             next_step="restore the file; if a cleanup removed it, read a newer version of the table",
             **place,
         )
+    if (refused := out_of_resources(error, what)) is not None:
+        return refused
     if _CUT.search(text):
         return DamagedTableError(f"{what} is truncated: a file ends before the data it should hold", **place)
     if _STORAGE.search(text):
-        # The text may quote signed URLs or headers: the cause is chained, the message names the kind.
-        return StorageError(f"storage failed on {what}: {type(error).__name__}", **place)
+        return storage_failure(what, error, **place)
     if _REFUSED.search(text):
         return RefusedError(f"Lance cannot read {what}: {text}", next_step="use a newer release of pylance", **place)
     return DamagedTableError(f"{what} cannot be read by Lance: {text}", **place)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from dv_maintenance.files.parquet_checks import check_footer, encrypted_file
 from dv_maintenance.files.thrift_compact import I32, STRUCT, Struct, ThriftError, Value, binary, list_of
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["MAGIC", "encoded", "footer_bytes", "framed", "open_parquet_file", "parsed", "read_footer", "without_claims"]
 
 MAGIC: Final = b"PAR1"
+_ENCRYPTED: Final = b"PARE"
 _END: Final = 8  # the footer's length, and the magic
 _TAIL: Final = 64 << 10
 
@@ -53,6 +55,7 @@ def open_parquet_file(file: pa.NativeFile, footer: Any = None, **options: Any) -
     Raises
     ------
     pa.ArrowException, OSError : it is not a Parquet file.
+    RefusedError : it is encrypted, or in a codec that is not known; does not name the file.
     """
     import pyarrow.parquet as pq
 
@@ -66,12 +69,14 @@ def read_footer(file: pa.NativeFile) -> Any:
         import pyarrow.parquet as pq
 
         return pq.ParquetFile(file).metadata  # raises with the reason
-    if _ARROW_SCHEMA not in data:
-        return parsed(data)
     try:
-        return _with_key_renamed(data) or parsed(_without_arrow_schema(data))
+        found = parsed(data) if _ARROW_SCHEMA not in data else _without_arrow_schema(data)
+        cut = check_footer(data, found)
+        if any(cut):
+            found = parsed(without_claims(data, cut, [set()] * len(cut)))
     except ThriftError as error:
         raise pa.ArrowInvalid(f"the footer is damaged: {error}") from error
+    return found
 
 
 def encoded(footer: Any) -> bytes:
@@ -163,7 +168,11 @@ def parsed(footer: bytes) -> Any:
     return pq.ParquetFile(pa.BufferReader(MAGIC + framed(footer))).metadata
 
 
-def _without_arrow_schema(footer: bytes) -> bytes:
+def _without_arrow_schema(footer: bytes) -> Any:
+    return _with_key_renamed(footer) or parsed(_with_key_removed(footer))
+
+
+def _with_key_removed(footer: bytes) -> bytes:
     # A signed footer is followed by its signature.
     file, end = Struct.parse_first(footer)
     pairs = file.list(_KEY_VALUES, STRUCT)
@@ -183,12 +192,14 @@ def _key(pair: bytes) -> bytes | None:
 
 
 def footer_bytes(file: pa.NativeFile) -> bytes | None:
-    """A footer's bytes; ``None`` if the file does not end like a Parquet file that is readable without a key."""
+    """A footer's bytes; ``None`` if the file does not end like a Parquet file. Raises RefusedError: it is encrypted."""
     size = file.size()
     if size < len(MAGIC) + _END:
         return None
     start = max(0, size - _TAIL)
     tail = file.read_at(size - start, start)
+    if tail[-len(MAGIC) :] == _ENCRYPTED:
+        raise encrypted_file()
     if tail[-len(MAGIC) :] != MAGIC:
         return None
     length = int.from_bytes(tail[-_END : -len(MAGIC)], "little")

@@ -25,7 +25,9 @@ __all__ = [
     "binary",
     "elements",
     "integer",
+    "list_header",
     "list_of",
+    "next_field",
     "number",
     "skip",
 ]
@@ -143,7 +145,7 @@ def elements(value: Value, kind: int) -> list[bytes]:
     if value.kind != LIST:
         raise ThriftError(f"a list is a value of type {value.kind}")
     found = []
-    size, of, at = _list_header(data, 0)
+    size, of, at = list_header(data, 0)
     if size and of != kind:
         raise ThriftError(f"a list holds values of type {of}, not {kind}")
     for _ in range(size):
@@ -179,6 +181,27 @@ def integer(value: Value) -> int:
 def number(kind: int, value: int) -> Value:
     """``kind``: I16, I32 or I64."""
     return Value(kind, varint(zigzag(value)))
+
+
+def next_field(data: bytes, at: int, last: int) -> tuple[int, int | None, int]:
+    """Id and type of the field after the one with the id ``last``, and where its value begins. At the end of the struct
+    the type is ``None``, and the place is where the struct ends. Raises ThriftError, IndexError.
+    """
+    header = data[at]
+    if header == _STOP:
+        return last, None, at + 1
+    if header >> 4:
+        return last + (header >> 4), header & 0x0F, at + 1
+    last, at = _field_id(data, at, last)
+    return last, header & 0x0F, at
+
+
+def list_header(data: bytes, at: int) -> tuple[int, int, int]:
+    """Size, kind of the elements, and where they begin. Raises IndexError, OverflowError."""
+    size, kind, at = data[at] >> 4, data[at] & 0x0F, at + 1
+    if size == _SHORT_LIST:
+        size, at = read_varint(data, at)
+    return size, kind, at
 
 
 def skip(data: bytes, at: int, kind: int) -> int:
@@ -240,7 +263,7 @@ def _end(data: bytes, at: int, kind: int, depth: int) -> int:
                 at = _end(data, at, of, depth - 1)
         return at + 1
     if kind in (LIST, _SET):
-        size, of, at = _list_header(data, at)
+        size, of, at = list_header(data, at)
         kinds: tuple[int, ...] = (of,)
     elif kind == _MAP:
         size, at = read_varint(data, at)
@@ -261,11 +284,3 @@ def _end(data: bytes, at: int, kind: int, depth: int) -> int:
             if at > len(data):
                 raise IndexError
     return at
-
-
-def _list_header(data: bytes, at: int) -> tuple[int, int, int]:
-    """Size, kind of the elements, and where they begin."""
-    size, kind, at = data[at] >> 4, data[at] & 0x0F, at + 1
-    if size == _SHORT_LIST:
-        size, at = read_varint(data, at)
-    return size, kind, at

@@ -13,6 +13,7 @@ import pyarrow as pa
 from dv_maintenance.errors import RefusedError, UsageError
 from dv_maintenance.report import Report
 from dv_maintenance.tables.capabilities import AdoptingTable
+from dv_maintenance.tables.gates import check_committable
 from dv_maintenance.tables.model import NULL_PARTITION, partition_name
 from dv_maintenance.tables.rows import AddedFile
 
@@ -76,6 +77,8 @@ def convert(
         raise RefusedError(f"converting files to {table.format} tables is not supported", table=table.uri)
     if (newest := table.adopted()) is not None:
         return ConvertReport(table.uri, table.format, converted=False, version=newest)
+    if not dry_run:
+        check_committable(table)
     paths, ignored = _find(table.storage)
     order = _partition_order(table, paths)
     types = _declared(table, order, partition_types or {})

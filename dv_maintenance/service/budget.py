@@ -10,7 +10,7 @@ from contextvars import copy_context
 from threading import Semaphore
 from typing import Final, TypeVar
 
-from dv_maintenance.errors import StorageError
+from dv_maintenance.errors import StorageUnavailableError
 
 __all__ = ["NOT_REACHED", "NotReached", "within_budget"]
 
@@ -91,7 +91,7 @@ def within_budget(
             else:
                 found = probed
             if found is NOT_REACHED and time.monotonic() - started.get(number, math.inf) >= budget:
-                found = StorageError(f"no answer within {budget:g} seconds")
+                found = StorageUnavailableError(f"no answer within {budget:g} seconds")
             yield tables[number], found
     finally:
         probes.shutdown(wait=False, cancel_futures=True)

@@ -127,7 +127,7 @@ def _blocked(run: RunRequest, attempts: Attempts, again: int | None) -> Decision
     if attempts.refusal is not None:
         until += ["other settings", "another release"]
     if attempts.damage:
-        until.append("the files to be restored")
+        until.append("the files or the rights to be restored")
     if again is not None:
         until.append(format_instant(again))
     waiting = f"waiting for {', '.join(until[:-1])} or {until[-1]}" if len(until) > 1 else f"waiting for {until[0]}"

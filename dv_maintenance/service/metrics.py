@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote, urlsplit, urlunsplit
 
-from dv_maintenance.errors import StorageError, UsageError, redacted
+from dv_maintenance.errors import StorageUnavailableError, UsageError, redacted
 
 if TYPE_CHECKING:
     from dv_maintenance.service.lake import LakeTable
@@ -175,7 +175,9 @@ def _push(text: str, url: str) -> None:
         with urllib.request.urlopen(request, timeout=_PUSH_SECONDS):  # noqa: S310 - http or https
             pass
     except urllib.error.HTTPError as error:
-        raise StorageError(f"the push gateway answered {error.code} {error.reason}: {redacted(place)}") from error
+        raise StorageUnavailableError(
+            f"the push gateway answered {error.code} {error.reason}: {redacted(place)}"
+        ) from error
     except OSError as error:
         why = error.reason if isinstance(error, urllib.error.URLError) else error
-        raise StorageError(f"the push gateway can't be reached: {why}: {redacted(place)}") from error
+        raise StorageUnavailableError(f"the push gateway can't be reached: {why}: {redacted(place)}") from error

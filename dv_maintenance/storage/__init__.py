@@ -15,10 +15,17 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import unquote, urlsplit
 
 from dv_maintenance.access import Access
-from dv_maintenance.errors import StorageError, UsageError
+from dv_maintenance.errors import StorageUnavailableError, UsageError
 from dv_maintenance.storage.diagnosis import diagnose
-from dv_maintenance.storage.failures import Cause, FileExistsAlreadyError, Handle, storage_errors, whole
-from dv_maintenance.storage.guards import NO_NAMES, Fence, StoreName, probe_path, prove
+from dv_maintenance.storage.failures import (
+    Cause,
+    FileExistsAlreadyError,
+    Handle,
+    storage_errors,
+    storage_failure,
+    whole,
+)
+from dv_maintenance.storage.guards import NO_NAMES, Fence, StoreName, probe_path, prove, try_to_put
 from dv_maintenance.storage.interleaved import interleaved
 from dv_maintenance.storage.paths import (
     NOT_PLAIN,
@@ -321,10 +328,7 @@ class Storage(Place):
             except OSError as error:
                 with suppress(OSError):
                     self.access.unlink(staged)
-                raise StorageError(
-                    f"{path} could not be written: {error.strerror}",
-                    next_step="check the disk space and the permissions, then run again",
-                ) from error
+                raise storage_failure(path, error) from error
 
     def create(self, path: str, data: bytes, *, staging: str | None = None) -> None:
         """Put-if-absent: exactly one of several racing writers wins.
@@ -372,6 +376,30 @@ class Storage(Place):
         store, key = self._at(path)
         with storage_errors(path):
             prove(subject, store, key, table=self.uri)
+
+    def check_creatable(self, folder: str) -> None:
+        """Find out, without leaving a trace, whether this process may create files in a folder. A missing folder would
+        be created, too. What shows only by trying, such as a full disk, goes unnoticed.
+
+        Raises
+        ------
+        StorageDeniedError : it may not.
+        RefusedError : see :meth:`check_target` and :meth:`prove_put_if_absent`.
+        """
+        path = probe_path(folder)
+        self.check_target(path)
+        if self.is_local:
+            place = self.local(folder)
+            while not os.path.lexists(place):
+                place = os.path.dirname(place)
+            with storage_errors(folder):
+                self.access.check_creatable(place)
+            return
+        self.prove_put_if_absent(folder)
+        store, key = self._at(path)
+        # Without an answer nothing is known: the commit itself will tell.
+        with suppress(StorageUnavailableError), storage_errors(folder):
+            try_to_put(store, key)
 
     def open_output(self, path: str) -> pa.NativeFile:
         """A sink for Arrow; the written bytes are visible on close at the latest."""

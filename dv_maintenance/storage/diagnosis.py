@@ -50,17 +50,33 @@ _ERRNO: Final = {
     errno.ENOSPC: "free some space",
     errno.EDQUOT: "free some space, or raise the quota",
     errno.EMFILE: "raise the limit of open files (ulimit -n)",
+    errno.ENFILE: "close other programs, or raise the system's limit of open files",
+    errno.ENOMEM: "give the process more memory",
     errno.ENAMETOOLONG: "choose a shorter path",
     errno.EIO: "check the disk or the network file system",
     errno.ESTALE: "mount the network file system again",
 }
 
+# None of these passes by itself. Others may free space, but until then each attempt takes what is left of it.
+_PERMANENT_ERRNO: Final = frozenset(
+    {
+        *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EFBIG),
+        *(errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP),
+    }
+)
+_PERMANENT_STATUS: Final = frozenset({"301", "400", "401", "403", "404", "405", "413", "507"})
+# Conditions that pass, although stores report them with one of those statuses.
+_PASSING: Final = re.compile(r"[rR]ateLimitExceeded|RequestTimeout\b|OperationAborted|IncompleteBody|BadDigest")
+# The client repeated a request that had no answer, and that may have had an effect.
+_REPEATED: Final = re.compile(r"\bafter [1-9]\d* retr")
+
 
 class Diagnosis(NamedTuple):
-    """``what``: a clause. ``next_step``: an imperative."""
+    """``what``: a clause. ``next_step``: an imperative. ``permanent``: the call had no effect, and will fail again."""
 
     what: str
     next_step: str
+    permanent: bool = False
 
 
 def diagnose(error: BaseException) -> Diagnosis:
@@ -70,12 +86,17 @@ def diagnose(error: BaseException) -> Diagnosis:
     # obstore has no class for what a disk answers: only the number, in its text.
     if number := _first(r"^Generic LocalFileSystem error: [^\n]*\(os error (\d{1,4})\)", str(error)):
         return _of_system(int(number))
-    return _of_client(str(error)) or Diagnosis(type(error).__name__, _USUAL)
+    text, kind = str(error), type(error).__name__
+    found = _of_client(text)
+    if found is None and (number := _first(r"\(os error (\d{1,4})\)", text)):  # as Lance quotes it
+        found = _of_system(int(number))
+    found = found or Diagnosis(kind, _USUAL, kind in {"PermissionDeniedError", "UnauthenticatedError"})
+    return found._replace(permanent=found.permanent and not _REPEATED.search(text))
 
 
 def _of_system(number: int) -> Diagnosis:
     name = errno.errorcode.get(number, str(number))
-    return Diagnosis(f"{os.strerror(number)} ({name})", _ERRNO.get(number, _USUAL))
+    return Diagnosis(f"{os.strerror(number)} ({name})", _ERRNO.get(number, _USUAL), number in _PERMANENT_ERRNO)
 
 
 def _of_client(text: str) -> Diagnosis | None:
@@ -105,13 +126,14 @@ def _of_client(text: str) -> Diagnosis | None:
 def _of_answer(text: str) -> Diagnosis | None:
     """The store answered."""
     if "redirect without LOCATION" in text:
-        return Diagnosis("the bucket is in another region", _REGION)
+        return Diagnosis("the bucket is in another region", _REGION, permanent=True)
     status = re.search(r"status code: (\d{3}) ([A-Z][A-Za-z ]{1,40})", text)
     if status is None:
         return None
     code = _first(r"<Code>(\w{1,60})</Code>", text) or _first(r'"code":\s*"(\w{1,60})"', text)
     what = f"HTTP {status[1]} {status[2].strip()}" + (f" ({code})" if code else "")
-    return Diagnosis(what, _CODES.get(code or "") or _STATUS.get(status[1], _USUAL))
+    permanent = status[1] in _PERMANENT_STATUS and not _PASSING.search(text)
+    return Diagnosis(what, _CODES.get(code or "") or _STATUS.get(status[1], _USUAL), permanent)
 
 
 def _of_connection(text: str) -> Diagnosis | None:

@@ -6,15 +6,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from dv_maintenance.errors import DvMaintenanceError, StorageError, redacted
+from dv_maintenance.errors import (
+    DvMaintenanceError,
+    StorageDeniedError,
+    StorageError,
+    StorageUnavailableError,
+    redacted,
+)
 from dv_maintenance.storage.diagnosis import diagnose, without_answers
 
-__all__ = ["Cause", "FileExistsAlreadyError", "Handle", "storage_errors", "whole"]
+__all__ = ["Cause", "FileExistsAlreadyError", "Handle", "storage_errors", "storage_failure", "whole"]
 
 _Bytes = TypeVar("_Bytes", bytes, memoryview)
 
 
-class FileExistsAlreadyError(StorageError, FileExistsError):
+class FileExistsAlreadyError(StorageUnavailableError, FileExistsError):
     """A put-if-absent found the name taken."""
 
 
@@ -37,10 +43,14 @@ def storage_errors(path: str) -> Iterator[None]:
     except Exception as error:
         if _is_name_taken(error):
             raise FileExistsAlreadyError(f"{path} exists already") from error
-        found = diagnose(error)
-        raise StorageError(
-            f"storage failed on {path or 'the table'}: {found.what}", next_step=found.next_step
-        ) from Cause(error)
+        raise storage_failure(path or "the table", error) from Cause(error)
+
+
+def storage_failure(path: str, error: BaseException, **context: Any) -> StorageError:
+    """The error for a failure of the system or of obstore. ``context``: of ``DvMaintenanceError``."""
+    found = diagnose(error)
+    kind = StorageDeniedError if found.permanent else StorageUnavailableError
+    return kind(f"storage failed on {path}: {found.what}", next_step=found.next_step, **context)
 
 
 def _is_name_taken(error: Exception) -> bool:
@@ -58,10 +68,10 @@ def whole(data: _Bytes, expected: int, path: str) -> _Bytes:
 
     Raises
     ------
-    StorageError : bytes are missing, although the file has them.
+    StorageUnavailableError : bytes are missing, although the file has them.
     """
     if len(data) < expected:
-        raise StorageError(
+        raise StorageUnavailableError(
             f"only {len(data)} of {expected} bytes of {path} arrived, although the file has all of them",
             next_step="run again; if this happens again, check the network and any proxy in front of the store",
         )

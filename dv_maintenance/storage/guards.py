@@ -19,7 +19,7 @@ from dv_maintenance.storage.paths import absolute_uri
 if TYPE_CHECKING:
     from dv_maintenance.access import Access
 
-__all__ = ["NO_NAMES", "Fence", "StoreName", "probe_path", "prove"]
+__all__ = ["NO_NAMES", "Fence", "StoreName", "probe_path", "prove", "try_to_put"]
 
 NO_NAMES: Final = frozenset({"", ".", ".."})
 
@@ -172,3 +172,20 @@ def prove(name: StoreName, store: Any, key: str, *, table: str) -> None:
         next_step="upgrade the store to a release with conditional writes, and keep proxies from stripping the "
         "header; until then write with one process only, and not with this one",
     )
+
+
+def try_to_put(store: Any, key: str) -> None:
+    """Ask a store for a put that it has to turn down even if it is allowed: the replacement of a version that does not
+    exist, of an object that does not exist. Rights come first, so the answer shows whether they suffice.
+
+    Not a put-if-absent of an existing entry, which GCS and Azure deny to those who may create but not replace. If the
+    entry vanished at that moment, as in a rollback, that would even bring it back.
+
+    Raises the store's own error if it denies the put.
+    """
+    from obstore.exceptions import AlreadyExistsError, NotSupportedError, PreconditionError
+
+    with suppress(PreconditionError, AlreadyExistsError, NotSupportedError, FileNotFoundError, NotImplementedError):
+        store.put(key, b"", mode={"e_tag": '"none"', "version": "1"})
+        with suppress(Exception):  # a store without conditional writes; vacuum finds what remains
+            store.delete(key)

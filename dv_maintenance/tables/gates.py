@@ -7,15 +7,16 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from dv_maintenance.errors import VerificationError
+from dv_maintenance.errors import StorageDeniedError, VerificationError
+from dv_maintenance.tables.registry import known_format
 
 if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
     from dv_maintenance.tables.model import FileKey, Snapshot
-    from dv_maintenance.tables.table import Replacement
+    from dv_maintenance.tables.table import Replacement, Table
     from dv_maintenance.tables.work import OutputFile
 
-__all__ = ["Input", "check_replacements", "check_stored", "wrong"]
+__all__ = ["Input", "check_committable", "check_replacements", "check_stored", "wrong"]
 
 _HEAD_THREADS: Final = 16
 
@@ -30,6 +31,17 @@ class Input:
     partition: str
     rows: int | None
     deleted_rows: int
+
+
+def check_committable(table: Table) -> None:
+    """Before work that a commit has to follow: raise StorageDeniedError if the storage would deny the commit."""
+    known = known_format(table.format)
+    for folder in (known.commits, *known.commits_also) if known else ():
+        try:
+            table.storage.check_creatable(folder)
+        except StorageDeniedError as error:
+            error.table = table.uri
+            raise
 
 
 def check_replacements(

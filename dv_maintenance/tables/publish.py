@@ -3,7 +3,8 @@ writer was faster. A format contributes only its rules.
 
 The frame decides what a failed call means. It reads the history before it repeats or abandons a commit with an unknown
 outcome. A commit is a success even if its answer got lost, or if a storage client repeated its request. If the outcome
-stays unknown, a StorageError is raised, never an error that says that nothing was committed.
+stays unknown, a StorageError is raised, never an error that says that nothing was committed. A storage that denied the
+call has answered: nothing was created, and there is no further attempt.
 """
 
 from __future__ import annotations
@@ -13,13 +14,16 @@ import random
 import time
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
-from dv_maintenance.errors import ConflictError, StorageError
+from dv_maintenance.errors import (
+    ConflictError,
+    DvMaintenanceError,
+    StorageDeniedError,
+    StorageError,
+    StorageUnavailableError,
+)
 from dv_maintenance.tracing import span
-
-if TYPE_CHECKING:
-    from dv_maintenance.errors import DvMaintenanceError
 
 __all__ = ["Overtaken", "Published", "Rules", "publish"]
 
@@ -73,7 +77,7 @@ class Rules(ABC, Generic[DraftT]):
     @abstractmethod
     def create(self, draft: DraftT) -> int:
         """Create the next version, and return it. Raises Overtaken if it exists already and is not known to be our own.
-        Raises StorageError if it may or may not exist.
+        Raises StorageDeniedError if it was not created, StorageUnavailableError if it may or may not exist.
         """
 
     @abstractmethod
@@ -96,16 +100,18 @@ def publish(
 
     Raises
     ------
-    Whatever ``rules`` raise, and ``rules.defeat`` or ``rules.failed`` after the last attempt.
+    Whatever ``rules`` raise, and ``rules.defeat`` or ``rules.failed`` after the last attempt. They are ``uncommitted``
+    if nothing was committed for certain.
     """
     race = _Race(rules)
     try:
         return _run(race, max_attempts, first_pause, longest_pause)
-    except ConflictError as error:
-        if not (rules.recognises and race.unknown):
+    except DvMaintenanceError as error:
+        error.uncommitted = not race.unknown
+        if not (isinstance(error, ConflictError) and rules.recognises and race.unknown):
             raise
         # This error says that nothing was committed, and its handler deletes the new files.
-        raise rules.failed(StorageError(error.message), unknown=True) from error
+        raise rules.failed(StorageUnavailableError(error.message), unknown=True) from error
 
 
 def _run(race: _Race[DraftT], max_attempts: int, first_pause: float, longest_pause: float) -> Published[DraftT]:
@@ -124,6 +130,8 @@ def _run(race: _Race[DraftT], max_attempts: int, first_pause: float, longest_pau
         except StorageError as error:
             if not rules.recognises:
                 raise
+            if isinstance(error, StorageDeniedError):
+                raise rules.failed(error, unknown=race.unknown) from error.__cause__
             _log.warning("%s: commit attempt %d of %d failed: %s", rules.table, number + 1, max_attempts, error)
             failure = error
     if rules.recognises:
@@ -157,7 +165,11 @@ class _Race(Generic[DraftT]):
             return Published(None, max(1, self.attempts))
         self.attempts += 1
         self.last, self.unknown = draft, True
-        version = self.rules.create(draft)
+        try:
+            version = self.rules.create(draft)
+        except StorageDeniedError:
+            self.unknown = False
+            raise
         _log.info("%s: committed version %d", self.rules.table, version)
         return Published(version, self.attempts, draft)
 

@@ -75,6 +75,7 @@ class TableFormat:
     kind : the asset kind for which Dagster's UI has an icon.
     commits : folder in which a commit is created by put-if-absent, "" for the table's root. `dvm doctor` tests a store
         there.
+    commits_also : other folders in which a commit creates files.
     compression : whether its tables leave a choice of compression, see ``Policy.compression``.
     size_property : table property that says how large a data file should be, ``None`` if there is none.
     extra : extra of this package that installs what the format needs, ``None`` if it needs nothing.
@@ -91,6 +92,7 @@ class TableFormat:
     dv_checksums: bool = True
     kind: str | None = None
     commits: str = ""
+    commits_also: tuple[str, ...] = ()
     compression: bool = False
     size_property: str | None = None
     extra: str | None = None

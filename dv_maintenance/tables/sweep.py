@@ -36,6 +36,8 @@ def delete_batch(storage: Storage, paths: Sequence[str]) -> tuple[int, StorageEr
             failure = failure or error
         else:
             gone += 1
+    if failure is not None and not gone:
+        failure.done = f"it is not known how many of a batch of {len(paths)} files were deleted"
     return gone, failure
 
 

@@ -38,7 +38,9 @@ class _LocalStore(_Disk):
     def of(self, fault: Fault) -> Exception:
         from obstore.exceptions import GenericError
 
-        return GenericError(f"Generic LocalFileSystem error: {super().of(fault)}")
+        number = self.numbers.get(fault, errno.EIO)
+        what = f"Unable to copy data to file: {os.strerror(number)} (os error {number})"
+        return GenericError(f"Generic LocalFileSystem error: {what}\n\nDebug source:\nGeneric {{}}")
 
 
 class _Remote(Errors):
@@ -53,7 +55,11 @@ class _Remote(Errors):
         from obstore.exceptions import GenericError, PermissionDeniedError
 
         if fault is Fault.FORBID:
-            return PermissionDeniedError("The operation lacked the necessary privileges: 403 Forbidden: AccessDenied")
+            return PermissionDeniedError(
+                "The operation lacked the necessary privileges to complete for path x: Error performing PUT "
+                "https://lake.example/x in 9ms - Server returned non-2xx status code: 403 Forbidden: "
+                "<Error><Code>AccessDenied</Code></Error>"
+            )
         return GenericError(f"Generic S3 error: {self.answers.get(fault, 'status code: 500 Internal Server Error')}")
 
 

@@ -7,9 +7,9 @@
         trial.kill(Kill(point.number))
 
 Each trial begins with the same files, and checks at the end what must hold in every case: the table reads as before or
-as after the verb; an error reports the truth and may be retried (a fault is never reported as damage); the verb
-succeeds without faults; and a vacuum leaves no file that no version needs. To add a format, list its verbs in
-``testing.verbs``, and pass ``leftovers`` for files that only its log can recognize.
+as after the verb; an error reports the truth and may be retried, unless the storage denied a call (a fault is never
+reported as damage); the verb succeeds without faults; and a vacuum leaves no file that no version needs. To add a
+format, list its verbs in ``testing.verbs``, and pass ``leftovers`` for files that only its log can recognize.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from contextlib import suppress
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final
 
-from dv_maintenance.errors import DvMaintenanceError, RetryableError, TableNotFoundError
+from dv_maintenance.errors import DvMaintenanceError, RetryableError, StorageDeniedError, TableNotFoundError
 from dv_maintenance.storage import Storage, staged_for
 from dv_maintenance.testing.faults import Call, Killed, Meanwhile, Recorder
 from dv_maintenance.testing.faulty_access import injected
@@ -133,7 +133,7 @@ class Trial:
                 self.verb.run(self.backend, self.now)
             except DvMaintenanceError as raised:
                 error = raised
-        assert error is None or isinstance(error, RetryableError), error.to_json()
+        assert error is None or isinstance(error, RetryableError | StorageDeniedError), error.to_json()
         if error is None:
             assert self._rows() == self.wanted, "it was reported as done"
         elif self.verb.unreadable:

@@ -26,6 +26,7 @@ import pytest
 from effort import sampled
 
 from dv_maintenance.engine import rewrite
+from dv_maintenance.errors import StorageDeniedError
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables.delta.commit import dv_files
 from dv_maintenance.tables.delta.commit import publish as delta_publish
@@ -143,6 +144,52 @@ def test_killed_at_some_of_its_calls(make: Make, verb: Verb, trial: Trial) -> No
 def test_disturbed_a_little(make: Make, verb: Verb, trial: Trial) -> None:
     seed = sum(map(ord, f"{make.__name__}{verb.name}"))
     trial.disturb(Faults(seed, rate=0.1, kinds=kinds_for(verb)))
+
+
+@dataclasses.dataclass(slots=True)
+class Denied:
+    """From one call on the storage denies every change. ``calls``: those it denied, or gave no space."""
+
+    number: int
+    kind: Fault = Fault.FORBID
+    calls: list[Call] = dataclasses.field(default_factory=list)
+
+    def fault(self, call: Call) -> Fault | None:
+        if call.number < self.number or self.kind not in call.possible or not call.changes:
+            return None
+        self.calls.append(call)
+        return self.kind
+
+    def done(self, call: Call) -> None:
+        """Nothing more to it."""
+
+
+def check_denied(trial: Trial, point: Call, kind: Fault) -> None:
+    """No call is made again that was denied, and what the error says of the table is true."""
+    script = Denied(point.number, kind)
+    error = trial.disturb(script)
+    assert script.calls
+    writes = {"create", "link", "put", "open output"}
+    # A downgrade writes a checkpoint, then cleans the log with another one; neither is needed.
+    tried = Counter(call.path for call in script.calls if call.operation in writes and ".checkpoint." not in call.path)
+    assert not [path for path, count in tried.items() if count > 1]
+    if point.operation in {"create", "link"}:  # of a commit, in all verbs but the clean-up of a log
+        assert error is None or isinstance(error, StorageDeniedError), error
+        assert error is None or "not known" not in str(error.done), error
+
+
+@pytest.mark.parametrize(("make", "verb"), sampled([each for each in CASES if "lance" not in str(each.id)], 3))
+def test_denied_at_its_commit(make: Make, verb: Verb, trial: Trial) -> None:
+    check_denied(trial, committing(trial.points()), Fault.FORBID)
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("kind", [Fault.FORBID, Fault.FULL])
+@pytest.mark.parametrize(("make", "verb"), CASES)
+def test_denied_from_every_change_on(make: Make, verb: Verb, trial: Trial, kind: Fault) -> None:
+    for point in trial.points():
+        if kind in point.possible:
+            check_denied(trial, point, kind)
 
 
 # -- the process dies indeed -------------------------------------------------------------------------------------------

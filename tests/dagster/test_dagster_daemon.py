@@ -8,6 +8,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from datetime import date
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import pairwise
@@ -23,6 +24,7 @@ import pytest
 from dagster._core.execution.backfill import BulkActionStatus
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
 from support.dagster_deployment import Deployment, Event, eventually
+from support.read_only import read_only
 
 from dv_maintenance.maintenance.checks import READABLE
 from dv_maintenance.maintenance.health import health
@@ -38,13 +40,28 @@ DAYS = [f"2024-11-0{day}" for day in range(1, 5)]
 SENSOR = "dv_accumulation"
 
 
+@dataclass(frozen=True, slots=True)
+class Answer:
+    status: int
+    code: str
+
+
+# A client of S3 does not repeat such a request by itself.
+AWAY = Answer(400, "RequestTimeout")
+DENIED = Answer(403, "AccessDenied")
+
+
 class Gate:
-    """In front of an S3: lets a table's log through, and its data only while nobody holds it up. Others pass."""
+    """In front of an S3: lets a table's log through, and its data only while nobody holds it up. Others pass.
+
+    written : paths of the objects that it let somebody put.
+    """
 
     def __init__(self, endpoint: str) -> None:
         self._upstream = urlsplit(endpoint)
         self._held: dict[str, threading.Event] = {}
-        self._denied: set[str] = set()
+        self._answers: dict[str, Answer] = {}
+        self.written: list[str] = []
         gate = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -52,9 +69,11 @@ class Gate:
 
             def handle_any(self) -> None:
                 body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-                if gate.denies(self.command, self.path):
-                    self._answer(403, [], b"")
+                if (answer := gate.answer(self.command, self.path)) is not None:
+                    self._answer(answer.status, [], f"<Error><Code>{answer.code}</Code></Error>".encode())
                     return
+                if self.command == "PUT":
+                    gate.written.append(self.path)
                 upstream = http.client.HTTPConnection(gate._upstream.hostname, gate._upstream.port)
                 upstream.request(self.command, self.path, body, dict(self.headers))
                 response = upstream.getresponse()
@@ -82,14 +101,16 @@ class Gate:
         self.endpoint = f"http://127.0.0.1:{self._server.server_port}"
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
-    def denies(self, command: str, path: str) -> bool:
-        """Whether it answers "forbidden"; waits until it knows. It says at once whether a file exists: ticks ask."""
-        if not urlsplit(path).path.endswith(".parquet"):
-            return False
-        if command != "HEAD":
+    def answer(self, command: str, path: str) -> Answer | None:
+        """Its own answer; waits until it knows. It says at once whether a file exists: ticks ask."""
+        data = urlsplit(path).path.endswith(".parquet")
+        if data and command != "HEAD":
             for held in [opened for table, opened in self._held.items() if f"/{table}/" in path]:
                 held.wait()
-        return any(f"/{table}/" in path for table in self._denied)
+        given = next((answer for table, answer in self._answers.items() if f"/{table}/" in path), None)
+        if given is AWAY:
+            return given if data and command != "HEAD" else None
+        return given if command in {"PUT", "DELETE"} else None
 
     @contextmanager
     def holding(self, table: str) -> Iterator[None]:
@@ -100,12 +121,13 @@ class Gate:
             self._held.pop(table).set()
 
     @contextmanager
-    def denying(self, table: str) -> Iterator[None]:
-        self._denied.add(table)
+    def answering(self, table: str, answer: Answer) -> Iterator[None]:
+        """AWAY to all who want its data, DENIED to all who want to change something."""
+        self._answers[table] = answer
         try:
             yield
         finally:
-            self._denied.discard(table)
+            del self._answers[table]
 
     def close(self) -> None:
         for held in self._held.values():
@@ -125,12 +147,13 @@ class Lake:
         self._options = options
         settings = ", ".join(f"{key}: {value!r}" for key, value in (options | {"aws_endpoint": gate.endpoint}).items())
         remote = [
-            f"- {{path: '{bucket}/{name}', storage_options: {{{settings}}}}}" for name in ("held", "denied", "killed")
+            f"- {{path: '{bucket}/{name}', storage_options: {{{settings}}}}}"
+            for name in ("held", "away", "denied", "killed")
         ]
         self.file.write_text(
             "defaults: {policy: {min_file_size: 0}}\n"
             "tables:\n"
-            "- {path: damaged}\n"
+            "- {path: damaged}\n- {path: locked}\n"
             "- {path: docs, format: lance}\n"
             "- {path: raced, partitions: {name: day, every: day, start: 2024-11-01}}\n" + "\n".join(remote)
         )
@@ -286,9 +309,9 @@ def test_jobs_on_a_lance_table_take_turns_too(deployment: Deployment, lake: Lake
 
 @pytest.mark.deep
 def test_storage_that_is_away_for_a_moment_is_tried_again(deployment: Deployment, lake: Lake, gate: Gate) -> None:
-    with gate.denying("denied"):
-        lake.delete("denied")
-        run = started(deployment, "denied").run_id
+    with gate.answering("away", AWAY):
+        lake.delete("away")
+        run = started(deployment, "away").run_id
         eventually("the step is to be tried again", lambda: deployment.events(run, Event.STEP_UP_FOR_RETRY))
     assert deployment.finished(run).is_success
     kinds = (Event.STEP_START, Event.STEP_UP_FOR_RETRY, Event.STEP_RESTARTED, Event.STEP_SUCCESS, Event.STEP_FAILURE)
@@ -298,8 +321,51 @@ def test_storage_that_is_away_for_a_moment_is_tried_again(deployment: Deployment
         Event.STEP_RESTARTED,
         Event.STEP_SUCCESS,
     ]
-    assert [each.run_id for each in over(deployment, "denied")] == [run]
+    assert [each.run_id for each in over(deployment, "away")] == [run]
+    assert_maintained(lake, "away")
+
+
+@pytest.mark.deep
+def test_a_bucket_that_may_only_be_read_fails_at_once_and_nothing_is_rewritten(
+    deployment: Deployment, lake: Lake, gate: Gate
+) -> None:
+    with gate.answering("denied", DENIED):
+        lake.delete("denied")
+        run = started(deployment, "denied").run_id
+        failed = deployment.finished(run)
+    assert_denied_once(deployment, failed, "HTTP 403 Forbidden (AccessDenied)")
+    assert not [path for path in gate.written if "/denied/" in path]
+    assert deployment.finished(deployment.launch("denied/dv/denied_optimize")).is_success
     assert_maintained(lake, "denied")
+
+
+@pytest.mark.deep
+def test_a_log_that_may_only_be_read_fails_at_once_and_nothing_is_rewritten(deployment: Deployment, lake: Lake) -> None:
+    place = Path(lake.tables["locked"].path)
+    lake.delete("locked")
+    before = sorted(place.rglob("*.parquet"))
+    with read_only(place / "_delta_log"):
+        failed = deployment.finished(started(deployment, "locked").run_id)
+        assert sorted(place.rglob("*.parquet")) == before
+    assert_denied_once(deployment, failed, "_delta_log")
+    assert deployment.finished(deployment.launch("locked/dv/locked_optimize")).is_success
+    assert_maintained(lake, "locked")
+
+
+def assert_denied_once(deployment: Deployment, failed: dg.DagsterRun, said: str) -> None:
+    """One try of the step, no further run, and the reason where people and the sensor look for it."""
+    assert failed.status == dg.DagsterRunStatus.FAILURE
+    kinds = (Event.STEP_START, Event.STEP_UP_FOR_RETRY, Event.STEP_FAILURE)
+    assert deployment.events(failed.run_id, *kinds) == [Event.STEP_START, Event.STEP_FAILURE]
+    run = deployment.run(failed.run_id)
+    assert said in run.tags["dv/not_retryable"]
+
+    def explained() -> bool:
+        return any(
+            said in (tick.skip_reason or "") and "waiting for" in tick.skip_reason for tick in deployment.ticks()
+        )
+
+    eventually("a tick says why it waits", explained)
 
 
 @pytest.mark.deep

@@ -18,7 +18,13 @@ import pytest
 
 from dv_maintenance.engine.parquet import writer as parquet_writer
 from dv_maintenance.engine.rewrite import rewrite, rewrite_retrying
-from dv_maintenance.errors import DamagedTableError, RefusedError, StorageError, VerificationError
+from dv_maintenance.errors import (
+    DamagedTableError,
+    RefusedError,
+    StorageError,
+    StorageUnavailableError,
+    VerificationError,
+)
 from dv_maintenance.storage import Storage
 
 ROWS = 1000
@@ -309,7 +315,7 @@ def test_every_attempt_writes_files_of_its_own(lake: Any) -> None:
 def test_trouble_with_the_storage_is_tried_again(lake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     table = noise(10)
     task = lake.task([lake.write(table)], table.schema)
-    failures = iter([StorageError("slow down"), StorageError("slow down")])
+    failures = iter([StorageUnavailableError("slow down"), StorageUnavailableError("slow down")])
     open_output = Storage.open_output
 
     def shaky(self: Storage, path: str) -> Any:
@@ -320,7 +326,7 @@ def test_trouble_with_the_storage_is_tried_again(lake: Any, monkeypatch: pytest.
     monkeypatch.setattr("dv_maintenance.engine.rewrite._PAUSE_SECONDS", 0)
     monkeypatch.setattr(Storage, "open_output", shaky)
     assert rewrite_retrying(task).rows_written == 10
-    failures = iter([StorageError("slow down")] * 9)
+    failures = iter([StorageUnavailableError("slow down")] * 9)
     with pytest.raises(StorageError):
         rewrite_retrying(task)
     assert len(list(failures)) == 6

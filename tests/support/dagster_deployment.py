@@ -45,7 +45,7 @@ defs = dg.Definitions(
     assets=build_dv_assets(tables),
     jobs=[build_dv_job(tables)],
     sensors=[build_dv_sensor(tables, name=name, jobs=jobs, minimum_interval_seconds=1) for name, jobs in {sensors!r}],
-    resources={{"spark": SparkResource(engine="local")}},
+    resources={{"spark": SparkResource(engine={engine!r})}},
     executor=dg.in_process_executor,
 )
 """
@@ -86,18 +86,22 @@ def eventually(what: str, probe: Callable[[], T | None], *, seconds: float = 300
 class Deployment:
     """``folder`` holds everything: the instance, the code location, a log file per process.
 
-    ``tables_file``: the tables to maintain, with the local engine. ``sensors``: jobs by name of the sensor;
+    ``tables_file``: the tables to maintain, with the ``engine``. ``sensors``: jobs by name of the sensor;
     they are stopped, and evaluate every few seconds once they are switched on. The instance has the settings that
     ``sensors/dagster.yaml`` recommends, but monitors its processes every other second.
     """
 
-    def __init__(self, folder: Path, tables_file: Path, *, sensors: Mapping[str, Sequence[str]]) -> None:
+    def __init__(
+        self, folder: Path, tables_file: Path, *, sensors: Mapping[str, Sequence[str]], engine: str = "local"
+    ) -> None:
         self.folder = folder
         self.home = folder / "home"
         self.home.mkdir(parents=True)
         self._code = folder / "location.py"
         self._code.write_text(
-            _CODE.format(tables=str(tables_file), sensors=[(name, list(jobs)) for name, jobs in sensors.items()])
+            _CODE.format(
+                tables=str(tables_file), sensors=[(name, list(jobs)) for name, jobs in sensors.items()], engine=engine
+            )
         )
         settings = yaml.safe_load(SETTINGS.read_text())
         sooner = {"poll_interval_seconds", *settings["run_monitoring"]} - {"enabled", "max_runtime_seconds"}
@@ -204,6 +208,13 @@ class Deployment:
         )
         assert answer["__typename"] == "LaunchRunSuccess", answer
         return str(answer["run"]["runId"])
+
+    def cancel(self, run: str) -> None:
+        """As the page does."""
+        answer = self.ask(
+            "mutation($r: String!) {terminateRun(runId: $r) {__typename ... on PythonError {message}}}", r=run
+        )
+        assert answer["__typename"] == "TerminateRunSuccess", answer
 
     def backfill(self, asset: str, partitions: Iterable[str]) -> str:
         """Materialize partitions of an asset; the backfill's id."""

@@ -18,6 +18,7 @@ from dv_maintenance.engine.parquet.footer import BATCH_BYTES, batch_rows
 from dv_maintenance.engine.rows.live_rows import KeepMasks, LiveRows, pieces
 from dv_maintenance.engine.span import WHOLE, Span
 from dv_maintenance.errors import DamagedDeletionVectorError, DamagedTableError, RefusedError
+from dv_maintenance.files.lance_footer import check_names
 from dv_maintenance.files.lance_library import lance_errors, open_dataset
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables.dv_codecs import load
@@ -120,6 +121,8 @@ class LanceReader:
 
     def _scanned(self) -> Iterator[pa.RecordBatch]:
         """Batches of at least one row, in order, with row addresses. Their size is bounded if that of a row is."""
+        for part in self._source.parts or (self._source,):
+            check_names(self._storage, self._storage.path_of_uri(part.uri))
         with self._errors():
             dataset = open_dataset(Storage(self._fragment.dataset, self._storage.options), self._fragment.version)
             fragment = dataset.get_fragment(self._fragment.id)

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from dv_maintenance.engine.spark.connect import connect
+from dv_maintenance.engine.spark.start import ended_if_interrupted
 from dv_maintenance.errors import RefusedError
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def start_session(master: str, conf: Mapping[str, str]) -> SparkSession:
     settings = local_settings(master) if master.startswith("local") else {"spark.master": master, **_DEFAULTS}
     for key, value in {"spark.app.name": "dv-maintenance", **settings, **conf}.items():
         builder = builder.config(key, value)
-    with worker_python(master):
+    with worker_python(master), ended_if_interrupted():
         return builder.getOrCreate()
 
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from dv_maintenance.errors import DamagedTableError
 from dv_maintenance.files.varint import read_varint
+from dv_maintenance.resources import raise_if_refused
 
 __all__ = ["PACKERS", "unpacked"]
 
@@ -44,6 +45,7 @@ def unpacked(block: bytes, codec: str, limit: int) -> bytes:
     except (zlib.error, lzma.LZMAError, pa.ArrowException, EOFError, OSError, MemoryError, ValueError) as error:
         if isinstance(error, DamagedTableError):
             raise
+        raise_if_refused(error, "an Avro file")
         raise DamagedTableError(f"a block is not valid {codec}: {error}") from error
     if len(found) > limit:
         raise DamagedTableError("it unpacks to more than any Paimon file holds")

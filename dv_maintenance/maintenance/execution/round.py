@@ -14,6 +14,7 @@ from dv_maintenance.engine.row_counts import count_rows
 from dv_maintenance.errors import ConflictError, DvMaintenanceError, RefusedError, UsageError, VerificationError
 from dv_maintenance.maintenance.execution.verify import check_outputs, check_result, check_version
 from dv_maintenance.maintenance.planning.steps import MaintenancePlan, PlanStep
+from dv_maintenance.tables.gates import check_committable
 from dv_maintenance.tables.model import FileKey, partition_name
 from dv_maintenance.tables.table import CommitOutcome, Replacement
 from dv_maintenance.tables.work import OutputFile, RewriteBin
@@ -31,6 +32,7 @@ _log = logging.getLogger(__name__)
 
 NOTHING_COMMITTED: Final = "the new files were deleted, nothing was committed"
 _FOOTER_THREADS: Final = 16
+_NOT_DELETED: Final = "the new files could not be deleted, a vacuum will; nothing was committed"
 # A commit raises these only if it certainly committed nothing.
 _NOT_COMMITTED = (ConflictError, RefusedError, UsageError, VerificationError)
 _MEND = "report this bug and attach the plan; the table is unchanged"
@@ -213,6 +215,7 @@ def _rewrite(
     """Results that passed their gates, by step id."""
     if not steps:
         return {}
+    check_committable(table)
     bins = [RewriteBin(step.id, step.partition, _keys(step), plan.order_by) for step in steps]
     wanted = table.rewrite_tasks(snapshot, bins, plan.target_file_size, plan.policy.compression)
     tasks = {task.id: task for task in wanted}
@@ -281,11 +284,10 @@ def _uncertain(table: Table, outputs: Sequence[OutputFile]) -> Iterator[None]:
     """
     try:
         yield
-    except _NOT_COMMITTED as error:
-        _discard(table, outputs)
-        error.done = NOTHING_COMMITTED
-        raise
     except DvMaintenanceError as error:
+        if error.uncommitted or isinstance(error, _NOT_COMMITTED):
+            error.done = NOTHING_COMMITTED if _discard(table, outputs) else _NOT_DELETED
+            raise
         error.done = "new files were written; it is unknown whether the commit that names them succeeded"
         error.next_step = error.next_step or "check the history, then run again; vacuum deletes uncommitted files"
         raise
@@ -321,14 +323,16 @@ def _read_back(
     return after, f"version {version}: {problem}" if problem else None
 
 
-def _discard(table: Table, outputs: Sequence[OutputFile]) -> None:
-    """Best effort: vacuum finds the files that could not be deleted."""
+def _discard(table: Table, outputs: Sequence[OutputFile]) -> bool:
+    """Best effort: vacuum finds the files that could not be deleted. Returns whether all could."""
     if not outputs:
-        return
+        return True
     try:
         table.storage.delete([table.storage.path_of_uri(output.uri) for output in outputs])
     except (DvMaintenanceError, OSError) as error:
         _log.warning("%s: %d new files without a commit are left to vacuum: %s", table.uri, len(outputs), error)
+        return False
+    return True
 
 
 def _keys(step: PlanStep) -> tuple[FileKey, ...]:

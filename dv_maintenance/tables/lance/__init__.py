@@ -16,6 +16,7 @@ FORMAT = TableFormat(
         "lance-bitmap": "dv_maintenance.dv.lance:read_bitmap",
     },
     commits="_transactions",
+    commits_also=("_versions",),
     partitions=False,
     dv_checksums=False,
     kind="lance",

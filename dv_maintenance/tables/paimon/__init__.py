@@ -15,6 +15,7 @@ FORMAT = TableFormat(
     open=at_root("dv_maintenance.tables.paimon.table:PaimonTable"),
     dv_codecs={"paimon": "dv_maintenance.dv.paimon:read"},
     commits="snapshot",
+    commits_also=("manifest",),
     kind="paimon",
     compression=True,
     size_property="target-file-size",

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import unquote
 
-from dv_maintenance.errors import StorageError
+from dv_maintenance.errors import StorageUnavailableError
 from dv_maintenance.storage import Storage
 
 __all__ = ["CHANGELOG", "INDEX", "MANIFEST", "SCHEMA", "SNAPSHOT", "Layout", "numbered", "table_layout"]
@@ -69,7 +69,7 @@ class Layout:
         found = [number for name in self.names(SCHEMA) if (number := numbered(name, "schema-")) is not None]
         # Do not report an existing table as missing: callers do not retry that error.
         if not found and self.storage.exists(self.schema(0)):
-            raise StorageError(
+            raise StorageUnavailableError(
                 f"the store's listing of {self.own}{SCHEMA} lacks an existing schema",
                 table=self.uri,
                 next_step="run again in a moment",

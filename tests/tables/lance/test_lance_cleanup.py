@@ -9,6 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from uuid import uuid4
 
 import pyarrow as pa
 import pytest
@@ -41,6 +42,7 @@ from dv_maintenance.errors import (
     UnsupportedFeatureError,
     UsageError,
 )
+from dv_maintenance.maintenance.fsck import fsck
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables.guard import VacuumGuard
 from dv_maintenance.tables.lance.log.manifest import parse_manifest
@@ -287,6 +289,28 @@ def test_orphans_of_a_short_retention_are_kept_for_a_week(table: Path) -> None:
     assert gone(result) >= old | manifests(1, 2, 3, 4, 5)
     assert files(table) >= young
     assert not gone(result) & young
+
+
+def test_what_killed_writers_staged_goes_by_age_but_never_a_version_to_come(table: Path, pylance: ModuleType) -> None:
+    """Six versions exist. A catalog may name the staged manifest of the seventh until somebody finishes it."""
+    detached = f"d{2**63 + 5}"
+    staged = [f"_versions/{manifest_name(number, 'V2')}-{uuid4()}" for number in (3, 6)]
+    to_come = [f"_versions/{manifest_name(7, 'V2')}-{uuid4()}", f"_versions/{detached}.manifest-{uuid4()}"]
+    temporary = ["_deletions/.tmpWljFbv", "_transactions/.tmpWljFbv", f"_transactions/.dvm-probe-{uuid4()}.tmp"]
+    old, young = plant(table, 15, [*staged, *temporary]), plant(table, 13, [f"{each}0" for each in temporary])
+    young |= plant(table, 1, [f"_versions/{manifest_name(6, 'V2')}-{uuid4()}"])
+    live = plant(table, 1000, to_come)
+    rows = pylance.dataset(str(table)).count_rows()
+    assert not fsck(opened(table), deep=True).damage
+    result = opened(table).vacuum()
+    assert not files(table) & old
+    assert files(table) >= young | live
+    assert result.expired.kept[expired.UNFINISHED] == 2
+    # The version is there now: its staged manifest is a copy, or lost.
+    pylance.write_dataset(pa.table({"id": [1]}), str(table), mode="append")
+    opened(table).vacuum()
+    assert files(table) & live == {each for each in live if detached in each}
+    assert pylance.dataset(str(table)).count_rows() == rows + 1
 
 
 def test_what_belongs_together_is_as_old_as_its_youngest_part(table: Path) -> None:

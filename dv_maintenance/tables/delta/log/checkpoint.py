@@ -15,10 +15,11 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dv_maintenance.errors import DamagedTableError, StorageError
+from dv_maintenance.errors import DamagedTableError, RefusedError, StorageError
 from dv_maintenance.files.parquet_footer import open_parquet_file
+from dv_maintenance.resources import raise_if_refused
 from dv_maintenance.storage import Storage
-from dv_maintenance.storage.diagnosis import diagnose
+from dv_maintenance.storage.failures import storage_failure
 from dv_maintenance.tables.delta.log.actions import Action
 from dv_maintenance.tables.delta.log.bulk import ADD_TYPES, DV_TYPE, REMOVE_TYPES, bulk_table
 from dv_maintenance.tables.delta.log.columns import num_records
@@ -133,13 +134,15 @@ def _read_parquet(storage: Storage, path: str, columns: Mapping[str, Sequence[st
         raise _missing(storage, path) from None
     except (StorageError, DamagedTableError):
         raise
-    except (pa.ArrowException, OSError, _UnreadableError) as error:
+    except RefusedError as error:
+        raise RefusedError(
+            f"checkpoint file {path}: {error.message}", table=storage.uri, next_step=error.next_step
+        ) from error
+    except (pa.ArrowException, MemoryError, UnicodeDecodeError, OSError, _UnreadableError) as error:
+        raise_if_refused(error, path)
         if isinstance(error, OSError) and error.errno is not None:
             # Disk errors of the operating system have a number; Arrow's errors about malformed bytes have none.
-            found = diagnose(error)
-            raise StorageError(
-                f"storage failed on {path}: {found.what}", table=storage.uri, next_step=found.next_step
-            ) from error
+            raise storage_failure(path, error, table=storage.uri) from error
         raise DamagedTableError(
             f"checkpoint file {path} cannot be read: {_first_line(error)}",
             table=storage.uri,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import orjson
 
-from dv_maintenance.errors import DamagedTableError, StorageError, TableNotFoundError, UsageError
+from dv_maintenance.errors import DamagedTableError, StorageUnavailableError, TableNotFoundError, UsageError
 from dv_maintenance.storage import FileInfo, Storage, stamp_of
 from dv_maintenance.tables.delta.log.actions import Action
 from dv_maintenance.tables.delta.log.pointer import hinted
@@ -228,7 +228,7 @@ def complete_checkpoints(storage: Storage, first: int = 0) -> frozenset[int]:
 def refuse_late_listing(storage: Storage, version: int) -> None:
     """Raise StorageError if the commit of a version exists although a listing lacks it."""
     if storage.exists(commit_path(version)):
-        raise StorageError(
+        raise StorageUnavailableError(
             f"the store's listing of {LOG} lacks a commit that exists",
             table=storage.uri,
             version=version,

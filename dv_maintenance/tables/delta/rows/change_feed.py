@@ -21,10 +21,11 @@ import orjson
 import pyarrow as pa
 
 from dv_maintenance.dv import DeletionVector, delta
-from dv_maintenance.errors import DamagedTableError, DvMaintenanceError, RefusedError, StorageError, UsageError
+from dv_maintenance.errors import DamagedTableError, DvMaintenanceError, RefusedError, UsageError
 from dv_maintenance.files.parquet_footer import read_footer
+from dv_maintenance.resources import raise_if_refused
 from dv_maintenance.storage import RawName
-from dv_maintenance.storage.diagnosis import diagnose
+from dv_maintenance.storage.failures import storage_failure
 from dv_maintenance.tables.capabilities import CHANGE_COLUMNS, ChangeFeed, ChangeTask
 from dv_maintenance.tables.delta.commit.conflicts import logical_key
 from dv_maintenance.tables.delta.commit.live_file import LiveFile
@@ -385,10 +386,10 @@ class _Reader:
         try:
             with self.storage.open_input(self.storage.path_of(RawName(file.path))) as data:
                 return int(read_footer(data).num_rows)
-        except (FileNotFoundError, pa.ArrowException, OSError) as error:
+        except (FileNotFoundError, pa.ArrowException, MemoryError, OSError) as error:
+            raise_if_refused(error, file.path)
             if isinstance(error, OSError) and error.errno is not None and not isinstance(error, FileNotFoundError):
-                found = diagnose(error)
-                raise StorageError(f"storage failed on {file.path}: {found.what}", next_step=found.next_step) from error
+                raise storage_failure(file.path, error, table=self.storage.uri) from error
             raise DamagedTableError(f"{file.path} cannot be read: {error}", table=self.storage.uri) from error
 
 

@@ -30,6 +30,7 @@ import pyarrow.compute as pc
 from dv_maintenance.errors import DamagedTableError, DvMaintenanceError, RefusedError, StorageError, UsageError
 from dv_maintenance.files.arrays import bools, combined, int64s, numbers
 from dv_maintenance.storage import FileInfo, RawName
+from dv_maintenance.storage.failures import storage_failure
 from dv_maintenance.tables.delta.commit.presence import listed
 from dv_maintenance.tables.delta.commit.rewrites import commit_info_only
 from dv_maintenance.tables.delta.features import check_writable
@@ -381,7 +382,7 @@ def _stat_local(storage: Storage, path: str) -> FileInfo | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
-        raise StorageError(f"the size of {path} cannot be read: {error.strerror}", table=storage.uri) from error
+        raise storage_failure(path, error, table=storage.uri) from error
     regular = stat.S_ISREG(found.st_mode)
     return FileInfo(path, found.st_size, found.st_mtime_ns // 1_000_000) if regular else None
 

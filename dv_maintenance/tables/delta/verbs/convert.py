@@ -11,7 +11,13 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-from dv_maintenance.errors import DamagedTableError, RefusedError, StorageError, TableNotFoundError
+from dv_maintenance.errors import (
+    DamagedTableError,
+    RefusedError,
+    StorageDeniedError,
+    StorageError,
+    TableNotFoundError,
+)
 from dv_maintenance.storage import FileExistsAlreadyError, RawName
 from dv_maintenance.tables.delta.commit.conflicts import Since
 from dv_maintenance.tables.delta.commit.live_file import LiveFile
@@ -82,6 +88,9 @@ def adopt(
     try:
         with _telling(storage, "it is not known whether version 0 was committed"):
             storage.create(commit_path(0), body)
+    except StorageDeniedError as error:
+        error.done = None
+        raise
     except FileExistsAlreadyError:
         # Another writer's file, or our own: storage clients repeat a request if its answer was lost.
         with _telling(storage, "it is not known who committed version 0"):

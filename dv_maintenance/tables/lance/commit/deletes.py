@@ -17,6 +17,8 @@ from uuid import uuid4
 from dv_maintenance.dv import DeletionVector
 from dv_maintenance.errors import (
     ConflictError,
+    DvMaintenanceError,
+    StorageDeniedError,
     StorageError,
     VerificationError,
 )
@@ -228,12 +230,17 @@ class _Commit:
                 raise _Lost(text, by_contention=True) from error
             if _CONFLICT.search(text):
                 raise _Lost(text) from error
-            # The response may be lost although the commit succeeded.
-            version = self._committed(uuid)
-            if version is not None:
-                return version
             failure = translated(error, "the commit of a delete", table=base.table, version=base.version)
             failure.done = "deletion files were written; it is not known whether the delete was committed"
+            # The response may be lost although the commit succeeded.
+            with suppress(DvMaintenanceError, FileNotFoundError):
+                version = self._committed(uuid)
+                if version is not None:
+                    return version
+                failure.uncommitted = isinstance(failure, StorageDeniedError)
+            if failure.uncommitted:
+                self._discard(new)
+                failure.done = "nothing was committed"
             raise failure from error
 
     def _updated(self, dataset: Any, each: _Shrinking, file: DeletionFile) -> Any:
@@ -243,13 +250,12 @@ class _Commit:
         return replace(fragment.metadata, deletion_file=deletion)
 
     def _committed(self, uuid: str) -> int | None:
-        """The version that the transaction committed, ``None`` if there is none or it cannot be determined."""
-        with suppress(Exception):
-            for file in reversed(all_versions(self.storage)):
-                if file.version <= self.base.version:
-                    break
-                if uuid in read_manifest(self.storage, file).transaction_file:
-                    return file.version
+        """The version that the transaction committed, ``None`` if there is none."""
+        for file in reversed(all_versions(self.storage)):
+            if file.version <= self.base.version:
+                break
+            if uuid in read_manifest(self.storage, file).transaction_file:
+                return file.version
         return None
 
     def _discard(self, new: Mapping[int, DeletionFile]) -> None:

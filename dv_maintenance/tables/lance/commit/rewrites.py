@@ -15,7 +15,14 @@ from uuid import uuid4
 
 from dv_maintenance.dv import DeletionVector
 from dv_maintenance.dv.carry import Source, carry_over
-from dv_maintenance.errors import ConflictError, RefusedError, UsageError
+from dv_maintenance.errors import (
+    ConflictError,
+    DvMaintenanceError,
+    RefusedError,
+    StorageDeniedError,
+    StorageUnavailableError,
+    UsageError,
+)
 from dv_maintenance.files.lance_library import lance_errors, open_dataset
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables.lance.commit.deletion_files import described, new_deletion_file, write_deletions
@@ -41,6 +48,9 @@ _MESSAGE: Final = "lance.commit.message"
 # Pairs of a source fragment as it was read, and as it is now (None if it is gone).
 _Sources = list[tuple[Fragment, Fragment | None]]
 
+# These say that nothing was committed.
+_NOT_COMMITTED: Final = (ConflictError, RefusedError, UsageError, StorageDeniedError)
+
 # Operations that keep the rows of a fragment in place, or delete them.
 _HARMLESS: Final = frozenset({"Append", "Delete", "Update", "ReserveFragments", "CreateIndex", "UpdateConfig"})
 
@@ -60,8 +70,9 @@ def commit(
 
     Raises
     ------
-    ConflictError, RefusedError, UsageError : nothing was committed. After the first commit such an error is not raised,
-        since a caller that catches it deletes all new files. Instead it is the reason why the rest is lost.
+    ConflictError, RefusedError, UsageError, and StorageDeniedError that is ``uncommitted`` : nothing was committed.
+        After the first commit such an error is not raised, since a caller that catches it deletes all new files.
+        Instead it is the reason why the rest is lost.
     StorageError, DamagedTableError : whether the current replacement was committed is unknown; earlier commits stand.
     """
     storage.prove_put_if_absent("_transactions")
@@ -69,8 +80,11 @@ def commit(
     for number, each in enumerate(replacements):
         try:
             done.append(_Commit(storage, base, each, str(operation["name"]), max_attempts).run())
-        except (ConflictError, RefusedError, UsageError) as error:
-            if all(before.version is None for before in done):
+        except DvMaintenanceError as error:
+            first = all(before.version is None for before in done)
+            certain = error.uncommitted and isinstance(error, _NOT_COMMITTED)
+            error.uncommitted = error.uncommitted and first
+            if first or not certain:
                 raise
             done += [_Done(left.id, 1, reason=error.message) for left in replacements[number:]]
             break
@@ -162,7 +176,21 @@ class _Commit(Rules[_Sources]):
             # After a concurrent delete or a new index Lance refuses its own result.
             self.use_lance = False
             raise Overtaken(error.message) from error
+        except StorageDeniedError as error:
+            if self._still_live(draft):
+                raise
+            raise StorageUnavailableError(error.message, table=self.table, next_step=error.next_step) from error
         return version
+
+    def _still_live(self, sources: _Sources) -> bool:
+        """Whether the fragments are live after a commit that was denied: it takes several calls, and Lance does not say
+        which of them failed.
+        """
+        try:
+            now = {_first(each) for each in load_snapshot(self.storage).fragments}
+        except DvMaintenanceError:
+            return False
+        return all(_first(old) in now for old, new in sources if new is not None)
 
     def defeat(self, attempts: int) -> _LostError:
         return _LostError(f"lost all {attempts} attempts to other writers")

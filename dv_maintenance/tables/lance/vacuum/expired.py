@@ -11,7 +11,8 @@ table's ``lance.auto_cleanup.retain_versions`` retains.
 1. at once, if an expired version names it and no retained version does;
 2. later, if no version ever named it: once everything written under the same key is older than a week, or than the
    retention if that is longer. Its writer may have failed, or may not have committed yet. This rule covers files of
-   every kind.
+   every kind, also for manifests that writers stage as ``N.manifest-UUID``. A catalog may point to such a file until
+   somebody gives it its final name, so it is kept unless that name, or a newer version, exists.
    Lance's own cleanup keeps deletion files and transactions that are younger than the oldest version it keeps, so an
    old tag preserves orphans forever.
 
@@ -50,6 +51,7 @@ __all__ = [
     "REFS",
     "RETAINED",
     "TAGGED",
+    "UNFINISHED",
     "YOUNG",
     "Committed",
     "KnownFile",
@@ -57,6 +59,7 @@ __all__ = [
     "keys_of",
     "known_file",
     "pinned",
+    "staged_manifest",
     "superseded_before",
 ]
 
@@ -68,6 +71,7 @@ BRANCHED: Final = "in another branch, or in a version from which one was created
 DETACHED: Final = "in a detached version"
 CLONED: Final = "in a clone that is protected"
 YOUNG: Final = "in no version, but young: a writer may be about to commit it"
+UNFINISHED: Final = "the manifest of a version that may yet be committed"
 FOREIGN: Final = "not named as Lance names its files"
 
 INDICES: Final = "_indices"
@@ -83,7 +87,8 @@ def pinned(version: int) -> str:
 
 _UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _DELETION: Final = re.compile(r"[0-9]+-[0-9]+-[0-9]+\.(arrow|bin)")
-_TEMPORARY: Final = ".tmp"
+_TEMPORARY: Final = (".tmp", ".dvm-probe-")
+_STAGED: Final = re.compile(rf"(d?[0-9]+\.manifest)-{_UUID.pattern}")
 _MANIFEST: Final = re.compile(rf"{VERSIONS}/d?[0-9]+\.manifest")
 _REF: Final = re.compile(rf"{REFS}/(tags|branches)/[^/]+\.json")
 _HINT: Final = f"{VERSIONS}/latest_version_hint.json"
@@ -181,13 +186,26 @@ def known_file(path: str) -> KnownFile | None:
         return KnownFile(_data_key(path), "data", named=not between and name.endswith(".lance"))
     if between:
         return None
-    if folder == VERSIONS and name.startswith(_TEMPORARY):
+    if name.startswith(_TEMPORARY) and folder in {VERSIONS, DELETIONS, TRANSACTIONS}:
+        return KnownFile(path, "other")
+    if folder == VERSIONS and _STAGED.fullmatch(name):
         return KnownFile(path, "other")
     if folder == DELETIONS and _DELETION.fullmatch(name):
         return KnownFile(path, "dv")
     if folder == TRANSACTIONS:
         return KnownFile(path, "transaction", named=name.endswith(".txn"))
     return None
+
+
+def staged_manifest(path: str) -> str | None:
+    """The path that a staged manifest gets when its commit succeeds; ``None`` for any other file.
+
+    >>> staged_manifest("_versions/7.manifest-0a1b2c3d-0000-4000-8000-000000000000")
+    '_versions/7.manifest'
+    """
+    folder, _, name = path.rpartition("/")
+    found = _STAGED.fullmatch(name) if folder == VERSIONS else None
+    return f"{folder}/{found[1]}" if found else None
 
 
 def find_expired(

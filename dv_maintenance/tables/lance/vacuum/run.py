@@ -333,8 +333,14 @@ class _Cleanup:
 
     def decide(self) -> Sequence[ExpiredFile]:
         manifests: dict[str, str | None] = {}
+        paths = {info.path for info in self.listed}
         for info in self.listed:
             folder, _, name = info.path.rpartition("/")
+            if (final := expired.staged_manifest(info.path)) is not None:
+                staged = version_file(final.rpartition("/")[2])
+                if final not in paths and (staged is None or staged.version > self.version):
+                    manifests[info.path] = expired.UNFINISHED
+                continue
             found = version_file(name) if folder == VERSIONS else None
             if found is not None:
                 is_expired = found.version in self.expired

@@ -18,7 +18,15 @@ from uuid import uuid4
 
 import orjson
 
-from dv_maintenance.errors import ConflictError, DamagedTableError, DvMaintenanceError, StorageError, UsageError
+from dv_maintenance.errors import (
+    ConflictError,
+    DamagedTableError,
+    DvMaintenanceError,
+    StorageDeniedError,
+    StorageError,
+    StorageUnavailableError,
+    UsageError,
+)
 from dv_maintenance.files.avro.writer import Template, write_records
 from dv_maintenance.storage import FileExistsAlreadyError
 from dv_maintenance.tables import publish as frame
@@ -128,7 +136,12 @@ class _Rules(Rules[Draft]):
         except BaseException:
             files.discard()
             raise
-        if another or not self._create(path, body):
+        try:
+            created = not another and self._create(path, body)
+        except StorageDeniedError:
+            files.discard()
+            raise
+        if not created:
             files.discard()
             raise Overtaken(f"snapshot {version} already exists, building on it")
         try:
@@ -175,7 +188,9 @@ class _Rules(Rules[Draft]):
 
         Raises
         ------
-        StorageError : it is unknown whether this commit created it. Then no file may be deleted that it might name.
+        StorageDeniedError : it was not created.
+        StorageUnavailableError : it is unknown whether this commit created it. Then no file may be deleted that it
+            might name.
         """
         storage = self.layout.storage
         staging = f"{path.rpartition('/')[0]}/.{path.rpartition('/')[2]}.{uuid4()}.tmp"
@@ -188,6 +203,8 @@ class _Rules(Rules[Draft]):
                 return storage.get(path) == body
             except FileNotFoundError as error:
                 raise self._unsure(path, "it existed, but was deleted before it could be read") from error
+        except StorageDeniedError:
+            raise
         except StorageError as error:
             failure = error
         try:
@@ -204,8 +221,8 @@ class _Rules(Rules[Draft]):
             raise self._unsure(path, str(failure)) from failure
         raise self._unsure(path, "another writer overwrote our snapshot")
 
-    def _unsure(self, path: str, why: str) -> StorageError:
-        error = StorageError(
+    def _unsure(self, path: str, why: str) -> StorageUnavailableError:
+        error = StorageUnavailableError(
             f"{path}: {why}",
             table=self.now.table,
             version=self.now.version,

@@ -58,8 +58,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
-from dv_maintenance.errors import DvMaintenanceError, StorageError
+from dv_maintenance.errors import DvMaintenanceError
 from dv_maintenance.storage import FileExistsAlreadyError, Storage
+from dv_maintenance.storage.failures import storage_failure
 from dv_maintenance.tables.guard import NO_GUARD, VacuumGuard
 from dv_maintenance.tables.model import ExpiredFile, ExpiredFiles, VacuumResult
 from dv_maintenance.tables.paimon.layout import CHANGELOG, SNAPSHOT, Layout, numbered, table_layout
@@ -351,13 +352,15 @@ class _Rules:
             if not same:
                 _move_back(access, aside, place)
         except OSError as error:
-            raise StorageError(f"cannot delete {ref.path}: {error.strerror}", table=self.table) from error
+            raise storage_failure(ref.path, error, table=self.table) from error
         if same:
             try:
                 self.sweep.take(waiting, ref.path)
-            except DvMaintenanceError:
-                with suppress(OSError):
+            except DvMaintenanceError as error:
+                try:
                     _move_back(access, aside, place)
+                except OSError:
+                    error.done = f"{ref.path} was renamed to {waiting}; a vacuum deletes it"
                 raise
         return 1 if same else None
 
