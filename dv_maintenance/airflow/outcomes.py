@@ -18,7 +18,13 @@ import orjson
 from airflow.sdk import Variable
 from pydantic import TypeAdapter, ValidationError
 
-from dv_maintenance.errors import DamagedTableError, DvMaintenanceError, RetryableError, redacted
+from dv_maintenance.errors import (
+    DamagedTableError,
+    DvMaintenanceError,
+    RetryableError,
+    StorageDeniedError,
+    redacted,
+)
 from dv_maintenance.service.tables_file import Job, TableSettings
 from dv_maintenance.storage.paths import absolute_uri
 
@@ -38,7 +44,7 @@ class AnnouncedRun:
     ``started``, ``ended`` : of the task, epoch milliseconds; ``ended`` is 0 until then, and if the task was killed.
     ``error`` : why it failed; ``None``: it did not.
     ``recurs`` : that error would be met again.
-    ``damage`` : it is about the table's files.
+    ``damage`` : it is about the table's files, or the right to write them: both are restored without a commit.
     """
 
     work: str
@@ -104,7 +110,7 @@ def recorded(context: Any, table: TableSettings, job: Job) -> Iterator[None]:
                     ended=_now(),
                     error=redacted(str(error) if known else f"{type(error).__name__}: {error}")[:_MAX_ERROR],
                     recurs=known and not isinstance(error, RetryableError),
-                    damage=isinstance(error, DamagedTableError),
+                    damage=isinstance(error, DamagedTableError | StorageDeniedError),
                 ),
             )
         raise
