@@ -14,10 +14,12 @@ from dv_maintenance.service.tables_file import TableSettings
 
 @pytest.fixture(autouse=True)
 def as_before() -> Iterator[None]:
+    gc.unfreeze()  # what the suite has frozen
     before = list(gc.callbacks)
     yield
     assert gc.callbacks == before
-    gc.unfreeze()
+    assert gc.get_freeze_count() == 0
+    gc.freeze()
 
 
 class Node:
@@ -51,13 +53,16 @@ def test_what_survives_is_not_searched_again() -> None:
     gc.callbacks.append(count)
     try:
         collector.expect_definitions(600)
-        made = until_over(2_000_000)
-        assert not full
-        assert gc.get_freeze_count() > len(made) * 0.9
+        kept: list[object] = []
+        while collector._Freezing.left > 100_000:
+            kept.extend([] for _ in range(1000))
+        assert not full, "searched in full"
+        assert gc.get_freeze_count() > len(kept) * 0.9
+        made = until_over(2_000_000) + kept
         # Without the hook, as many objects again are searched in full.
-        kept = [[each] for each in range(2 * len(made))]
+        more = [[each] for each in range(2 * len(made))]
         assert full
-        del kept
+        del more
     finally:
         gc.callbacks.remove(count)
 
@@ -67,6 +72,36 @@ def test_garbage_is_found_meanwhile() -> None:
     garbage = [weakref.ref(Node()) for _ in range(100)]
     until_over(1_000_000)
     assert not [each for each in garbage if each() is not None]
+
+
+def test_what_became_garbage_meanwhile_is_found_afterwards() -> None:
+    """Definitions that are replaced, or a user's own objects."""
+    collector.expect_definitions(200)
+    nodes = [Node() for _ in range(30_000)]
+    garbage = [weakref.ref(each) for each in nodes]
+    kept = until_over(1_000_000)
+    del nodes
+    gc.collect()
+    assert not [each for each in garbage if each() is not None]
+    del kept
+
+
+def test_a_load_that_is_over_early_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(collector, "_SECONDS", -5000 * collector._SECONDS_OF_A_TABLE)
+    collector.expect_definitions(5000)
+    made = [[each] for each in range(20_000)]
+    assert collector._Freezing.after not in gc.callbacks
+    assert gc.get_freeze_count() == 0
+    del made
+
+
+def test_a_process_that_froze_objects_itself_is_left_alone() -> None:
+    gc.freeze()
+    try:
+        collector.expect_definitions(5000)
+        assert collector._Freezing.after not in gc.callbacks
+    finally:
+        gc.unfreeze()
 
 
 def test_several_components_add_up() -> None:
