@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 from pyarrow import types
 
+from dv_maintenance.dml.caching import cached
 from dv_maintenance.dml.exact import INEXACT, Converter, as_text, from_json, from_text, from_typed, in_bulk
 from dv_maintenance.dml.names import alike, quoted
 from dv_maintenance.dml.rows import spark_errors
 from dv_maintenance.dml.spark_types import spark_schema
 from dv_maintenance.dml.text_files import FaultError, TextFile, columns_of, records
 from dv_maintenance.engine.spark.arrow_table import rows_of
+from dv_maintenance.engine.spark.workers import in_workers
 from dv_maintenance.errors import UsageError
 
 if TYPE_CHECKING:
@@ -36,8 +38,6 @@ _TWO_DAYS: Final = "INTERVAL '2' DAY"
 _DAY: Final = 86_400_000_000
 
 _CONVERTERS: Final = {"csv": from_text, "json": from_json}
-
-_Worker = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,8 @@ def keys_of_rows(rows: DataFrame, columns: Sequence[KeyColumn]) -> Keys:
             sources.append(None if same and column.char is None else _convertible(column, have.dataType))
         staged = picked.selectExpr("*", "CAST(NULL AS STRING) AS fault", "-1 AS file", "0L AS line")
         if any(source is not None for source in sources):
-            staged = picked.mapInArrow(_typed_worker(tuple(columns), tuple(sources)), _staged(columns))
+            worker = in_workers(typed_batches, tuple(columns), tuple(sources))
+            staged = picked.mapInArrow(worker, _staged(columns))
     return _keys(staged, columns, ())
 
 
@@ -167,7 +168,7 @@ def rows_of_files(
         for name, flag in names.items()
     ]
     with spark_errors():
-        staged = _staged_files(session, files, columns, options, optional=True).cache()
+        staged = cached(_staged_files(session, files, columns, options, optional=True))
         fault = f.col("fault").isNotNull()
         try:
             found_ = staged.agg(
@@ -198,7 +199,7 @@ def _staged_files(
             if converter(column.kind, column.char) is None and any(file.form == form for file in files):
                 raise UsageError(f"column {column} has a type whose values have no text form", next_step=_TYPES_DIFFER)
     tasks = pa.table({"file": pa.array(range(len(files)), pa.int32())})
-    worker = _text_worker(tuple(files), tuple(columns), dict(options or {}), optional)
+    worker = in_workers(texts_of_files, tuple(files), tuple(columns), dict(options or {}), optional)
     with spark_errors():
         staged = rows_of(session, tasks).mapInArrow(worker, _staged(columns))
     for at, column in enumerate(columns):
@@ -259,20 +260,17 @@ def _convertible(column: KeyColumn, have: DataType) -> pa.DataType:
 # -- in the workers ------------------------------------------------------------------------------------------------
 
 
-def _typed_worker(columns: tuple[KeyColumn, ...], sources: tuple[pa.DataType | None, ...]) -> _Worker:
-    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from dv_maintenance.dml.keys import typed_batch
-
-        for batch in batches:
-            yield typed_batch(batch, columns, sources)
-
-    return run
+def typed_batches(
+    batches: Iterable[pa.RecordBatch], columns: Sequence[KeyColumn], sources: Sequence[pa.DataType | None]
+) -> Iterator[pa.RecordBatch]:
+    """Keys of other types as staged keys; keys without a source type are used unchanged."""
+    return (typed_batch(batch, columns, sources) for batch in batches)
 
 
 def typed_batch(
     batch: pa.RecordBatch, columns: Sequence[KeyColumn], sources: Sequence[pa.DataType | None]
 ) -> pa.RecordBatch:
-    """Keys of other types as staged keys; keys without a source type are used unchanged."""
+    """See :func:`typed_batches`."""
     staging = _Staging(columns)
     converters = [
         None if source is None else from_typed(source, column.kind, column.char)
@@ -285,17 +283,17 @@ def typed_batch(
     return staging.batch(ready)
 
 
-def _text_worker(
-    files: tuple[TextFile, ...], columns: tuple[KeyColumn, ...], options: dict[str, str], optional: bool
-) -> _Worker:
-    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from dv_maintenance.dml.keys import text_batches
-
-        for batch in batches:
-            for file in batch.column("file").to_pylist():
-                yield from text_batches(file, files[file], columns, options, optional=optional)
-
-    return run
+def texts_of_files(
+    batches: Iterable[pa.RecordBatch],
+    files: Sequence[TextFile],
+    columns: Sequence[KeyColumn],
+    options: Mapping[str, str],
+    optional: bool,
+) -> Iterator[pa.RecordBatch]:
+    """:func:`text_batches` of the files with the numbers in column ``file``."""
+    for batch in batches:
+        for file in batch.column("file").to_pylist():
+            yield from text_batches(file, files[file], columns, options, optional=optional)
 
 
 def text_batches(
@@ -418,10 +416,10 @@ def _keys(staged: DataFrame, columns: Sequence[KeyColumn], files: Sequence[TextF
     fault = f.col("fault").isNotNull()
     null = ~fault & f.expr(" OR ".join(f"{name} IS NULL" for name in names))
     with spark_errors():
-        groups = (
-            staged.groupBy(*names, "fault")
-            .agg(f.count("*").alias("times"), f.min(f.struct("file", "line")).alias("place"))
-            .cache()
+        groups = cached(
+            staged.groupBy(*names, "fault").agg(
+                f.count("*").alias("times"), f.min(f.struct("file", "line")).alias("place")
+            )
         )
         try:
             found = groups.agg(

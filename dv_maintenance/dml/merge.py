@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
+from dv_maintenance.dml.caching import cached
 from dv_maintenance.dml.catalyst import demanded_by, shape
 from dv_maintenance.dml.condition import Condition, equal_columns
 from dv_maintenance.dml.keys import rows_of_files
@@ -155,7 +156,7 @@ def _source(session: SparkSession, merge: Merge, snapshot: Snapshot) -> tuple[Da
         return rows_of_files(session, source, lambda names: _kinds(merge, schema, names), options)
     if isinstance(source, str):
         source = session.sql(source) if " " in source.strip() else session.table(source)
-    return source.cache(), None
+    return cached(source), None
 
 
 def _kinds(merge: Merge, schema: pa.Schema, names: Sequence[str]) -> dict[str, pa.DataType]:

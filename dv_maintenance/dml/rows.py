@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -19,22 +19,22 @@ from dv_maintenance.dml.padding import as_in_catalog
 from dv_maintenance.dml.spark_types import for_spark, spark_schema
 from dv_maintenance.dv import DeletionVector
 from dv_maintenance.engine.spark.arrow_table import rows_of
+from dv_maintenance.engine.spark.failures import failure_of
+from dv_maintenance.engine.spark.workers import in_workers
 from dv_maintenance.errors import DvMaintenanceError, RefusedError, UsageError
 from dv_maintenance.tables.model import LIMITED
+from dv_maintenance.tables.work import ScanTask
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from dv_maintenance.tables.predicate import Predicate
-    from dv_maintenance.tables.work import ScanTask
 
 __all__ = ["TableRows", "live_rows", "positions", "some_column", "spark_errors"]
 
 _PENDING: Final = 1 << 20  # positions held as numbers before they are added to a bitmap
 
 _KEYS: Final = -1  # instead of a file's index, for the bitmap of key numbers
-
-_Worker = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,8 @@ def live_rows(
             "spec": pa.array([json.dumps(task.to_json()) for task in tasks], pa.string()),
         }
     )
-    reader = _reader(dict(options or {}), None if known.equals(schema) else known, predicate, (file, row))
+    shape = None if known.equals(schema) else known
+    reader = in_workers(rows_of_tasks, dict(options or {}), predicate, shape, (file, row))
     rows = rows_of(session, specs).mapInArrow(reader, full)
     return TableRows(as_in_catalog(rows, schema), file, row)
 
@@ -118,19 +119,18 @@ def _is_opaque(field: pa.Field) -> bool:
     return bool(marks - {b"dvm:source", b"dvm:match", LIMITED}) or any(map(_is_opaque, inside))
 
 
-def _reader(
-    options: dict[str, str], schema: pa.Schema | None, predicate: Predicate | None, names: tuple[str, str]
-) -> _Worker:
-    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from dv_maintenance.dml.rows import numbered_rows
-        from dv_maintenance.tables.work import ScanTask
-
-        for batch in batches:
-            for file, spec in zip(batch.column("file"), batch.column("spec"), strict=True):
-                task = ScanTask.from_json(json.loads(spec.as_py()))
-                yield from numbered_rows(file.as_py(), task, options, predicate, schema, names)
-
-    return run
+def rows_of_tasks(
+    batches: Iterable[pa.RecordBatch],
+    options: Mapping[str, str],
+    predicate: Predicate | None,
+    schema: pa.Schema | None,
+    names: tuple[str, str],
+) -> Iterator[pa.RecordBatch]:
+    """:func:`numbered_rows` of the tasks in column ``spec``, with the numbers in column ``file``."""
+    for batch in batches:
+        for file, spec in zip(batch.column("file"), batch.column("spec"), strict=True):
+            task = ScanTask.from_json(json.loads(spec.as_py()))
+            yield from numbered_rows(file.as_py(), task, options, predicate, schema, names)
 
 
 def numbered_rows(
@@ -177,7 +177,7 @@ def positions(rows: DataFrame, file: str, row: str, key: str | None = None) -> t
     found: dict[int, DeletionVector] = {}
     with spark_errors():
         picked = rows.select(file, row, *([] if key is None else [key]))
-        parts = picked.mapInArrow(_bitmaps, "file int, positions binary").collect()
+        parts = picked.mapInArrow(in_workers(bitmaps), "file int, positions binary").collect()
     for part in parts:
         found[part.file] = found.get(part.file, DeletionVector.empty()) | DeletionVector.from_portable(
             bytes(part.positions)
@@ -185,7 +185,8 @@ def positions(rows: DataFrame, file: str, row: str, key: str | None = None) -> t
     return found, len(found.pop(_KEYS, ()))
 
 
-def _bitmaps(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def bitmaps(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Positions by file, as one bitmap each; see :func:`positions`."""
     done: dict[int, DeletionVector] = {}
     pending: list[list[Any]] = []
 
@@ -256,9 +257,7 @@ def _known(text: str) -> DvMaintenanceError:
             return errors.rebuild_error(
                 kind, (message,), {**vars(DvMaintenanceError(message)), "reason": message, "file": None, "offset": None}
             )
-    return DvMaintenanceError(
-        f"Spark could not finish: {_first_line(text)}", next_step="see the logs of Spark's driver and executors"
-    )
+    return failure_of(text)
 
 
 def _first_line(text: str) -> str:

@@ -25,6 +25,7 @@ from pyarrow import types
 from dv_maintenance.dml.names import quoted
 from dv_maintenance.dml.rows import spark_errors
 from dv_maintenance.dv import DeletionVector
+from dv_maintenance.engine.spark.workers import in_workers
 from dv_maintenance.engine.writer import RollingWriter, as_optional
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables.model import hive_folder, parse_partition, partition_name
@@ -121,7 +122,7 @@ def write_changes(
     with spark_errors():
         # PySpark looks columns up by name, and a dot or a backtick in a name has a special meaning.
         plain = _with_spellings(changed.toDF(*[f"column{at}" for at in range(len(changed.columns))]), job)
-        outcome = plain.mapInArrow(_worker(job), _OUTCOME).collect()
+        outcome = plain.mapInArrow(in_workers(written, job), _OUTCOME).collect()
     positions: dict[int, DeletionVector] = {}
     counts: Counter[str] = Counter()
     files: dict[str, list[AddedFile]] = {"added": [], "change": []}
@@ -154,16 +155,7 @@ def _with_spellings(plain: DataFrame, job: _Job) -> DataFrame:
     return plain.selectExpr("*", *[f"CAST({value} AS STRING) AS text{at}" for at, value in enumerate(values)])
 
 
-def _worker(job: _Job) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from dv_maintenance.dml.write import written
-
-        yield from written(job, batches)
-
-    return run
-
-
-def written(job: _Job, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def written(batches: Iterable[pa.RecordBatch], job: _Job) -> Iterator[pa.RecordBatch]:
     """The worker's side of :func:`write_changes`."""
     rows = _Files(job.rows, job)
     changes = None if job.changes is None else _Files(job.changes, job)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from threading import Event
 from typing import ClassVar
@@ -40,7 +40,8 @@ class LocalEngine:
         storage_options: Mapping[str, str] | None = None,
         on_done: Callable[[RewriteResult], None] | None = None,
     ) -> list[RewriteResult]:
-        def run_one(task: RewriteTask) -> RewriteResult:
+        def run_one(numbered: tuple[int, RewriteTask]) -> Iterator[tuple[int, RewriteResult]]:
+            number, task = numbered
             slot = len(self._rows)
             self._rows.append(0)
 
@@ -50,13 +51,14 @@ class LocalEngine:
                     raise OutOfTimeError
 
             try:
-                return rewrite_retrying(task, storage_options, on_rows, lambda: self.threads // max(len(left), 1))
+                result = rewrite_retrying(task, storage_options, on_rows, lambda: self.threads // max(len(left), 1))
             finally:
                 left.discard(task.id)
+            yield number, result
 
         stopping = Event()
         left = {task.id for task in tasks}
-        return run_all(tasks, run_one, at_once=self.threads, on_done=on_done, stop=stopping.set)
+        return run_all(list(enumerate(tasks)), run_one, at_once=self.threads, on_done=on_done, stop=stopping.set)
 
     def close(self) -> None:
         """Nothing to stop."""

@@ -1,19 +1,23 @@
-"""Several tasks at a time, in threads that wait for the engine, and an end to all of them."""
+"""Several jobs of tasks at a time, in threads that wait for the engine, and an end to all of them."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, as_completed, wait
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from queue import Empty, SimpleQueue
 from threading import Event
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 if TYPE_CHECKING:
-    from dv_maintenance.tables.work import RewriteResult, RewriteTask
+    from dv_maintenance.tables.work import RewriteResult
 
 __all__ = ["OutOfTimeError", "run_all", "stopped_at"]
+
+_Job = TypeVar("_Job")
+_Item = TypeVar("_Item")
 
 _STOP_SECONDS: Final = 0.5
 _end: ContextVar[float | None] = ContextVar("end", default=None)
@@ -34,62 +38,72 @@ def stopped_at(end: float) -> Iterator[None]:
 
 
 def run_all(
-    tasks: Sequence[RewriteTask],
-    run_one: Callable[[RewriteTask], RewriteResult],
+    jobs: Sequence[_Job],
+    run_one: Callable[[_Job], Iterable[tuple[int, RewriteResult]]],
     *,
     at_once: int,
     on_done: Callable[[RewriteResult], None] | None,
     stop: Callable[[], object] = lambda: None,
 ) -> list[RewriteResult]:
-    """``run_one`` for each task, ``at_once`` of them at the same time; results in the order of the tasks.
+    """``run_one`` for each job, ``at_once`` of them at the same time. It yields the result of each of the job's tasks
+    with the number of the task, in any order; all results are returned in the order of these numbers.
 
-    On the first error no further task begins, and ``stop`` is called to end the running ones. Tasks that still finish
+    On the first error no further job begins, and ``stop`` is called to end the running ones. Results that still arrive
     are passed to ``on_done`` before the error is raised, so that their files are known. The same happens when the time
     of :func:`stopped_at` is up, with an OutOfTimeError.
     """
     failed = Event()
+    # Results with their numbers. At the end of a job ``None``, or the error that ended it.
+    arrived: SimpleQueue[tuple[int, RewriteResult] | BaseException | None] = SimpleQueue()
 
-    def begin(task: RewriteTask) -> RewriteResult:
-        # The thread of a task that failed is free before the loop below knows.
-        if failed.is_set():
-            raise CancelledError
+    def begin(job: _Job) -> None:
+        error: BaseException | None = None
         try:
-            return run_one(task)
-        except BaseException:
+            # The thread of a job that failed is free before the loop below knows.
+            if not failed.is_set():
+                for each in run_one(job):
+                    arrived.put(each)
+        except BaseException as raised:  # noqa: BLE001 - raised again below
             failed.set()
-            raise
+            error = raised
+        arrived.put(error)
 
     report = on_done or (lambda _: None)
-    reported: set[Future[RewriteResult]] = set()
+    found: dict[int, RewriteResult] = {}
     with ThreadPoolExecutor(at_once) as pool:
-        jobs = [pool.submit(begin, task) for task in tasks]
+        begun = [pool.submit(begin, job) for job in jobs]
+        left = len(jobs)
         try:
-            for job in _in_time(jobs):
-                if isinstance(job.exception(), CancelledError):
+            while left:
+                each = _next(arrived)
+                if isinstance(each, BaseException):
+                    raise each
+                if each is None:
+                    left -= 1
                     continue
-                result = job.result()
-                reported.add(job)
+                number, result = each
+                found[number] = result
                 report(result)
         except BaseException:
+            failed.set()
             pool.shutdown(wait=False, cancel_futures=True)
-            begun = [job for job in jobs if not job.cancelled()]
             while True:
                 # Again and again: what is about to begin can't be stopped yet.
                 stop()
-                if not wait(begun, _STOP_SECONDS).not_done:
+                if not wait([job for job in begun if not job.cancelled()], _STOP_SECONDS).not_done:
                     break
-            for job in jobs:
-                if job not in reported and not job.cancelled() and job.exception() is None:
+            while not arrived.empty():
+                if isinstance(each := arrived.get(), tuple):
                     with suppress(Exception):
-                        report(job.result())
+                        report(each[1])
             raise
-    return [job.result() for job in jobs]
+    return [found[number] for number in sorted(found)]
 
 
-def _in_time(jobs: Sequence[Future[RewriteResult]]) -> Iterator[Future[RewriteResult]]:
-    """The jobs as they complete. Raises OutOfTimeError."""
+def _next(arrived: SimpleQueue[_Item]) -> _Item:
+    """The next item. Raises OutOfTimeError."""
     end = _end.get()
     try:
-        yield from as_completed(jobs, None if end is None else max(end - time.monotonic(), 0.0))
-    except TimeoutError as error:
-        raise OutOfTimeError(str(error)) from None
+        return arrived.get(timeout=None if end is None else max(end - time.monotonic(), 0.0))
+    except Empty:
+        raise OutOfTimeError("the time is up") from None

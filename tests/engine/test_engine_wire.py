@@ -20,7 +20,7 @@ from dv_maintenance.engine import ENGINES, get_engine, slots_of
 from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.engine.pool import OutOfTimeError, run_all, stopped_at
 from dv_maintenance.engine.spark import SparkEngine, wire
-from dv_maintenance.engine.spark.engine import _cause
+from dv_maintenance.engine.spark.failures import failure_of
 from dv_maintenance.engine.spark.session import java_version, local_settings, start_session
 from dv_maintenance.errors import DamagedDeletionVectorError, DamagedTableError, DvMaintenanceError, RefusedError
 from dv_maintenance.testing.memory import MemoryEngine
@@ -28,14 +28,48 @@ from dv_maintenance.testing.memory import MemoryEngine
 TABLE = pa.table({"id": range(100)})
 
 
-def outcomes(*tasks: Any) -> list[str]:
-    specs = (batch for task in tasks for batch in wire.specs_of(task).to_batches())
-    return [row["outcome"] for answer in wire.run_specs(specs, {}) for row in answer.to_pylist()]
+def outcomes(*tasks: Any) -> list[tuple[int, Any]]:
+    """What a worker makes of a bundle."""
+    [answer] = wire.run_bundles(wire.specs_of(dict(enumerate(tasks, 7))).to_batches(), {})
+    [row] = answer.to_pylist()
+    return list(wire.outcomes_of(row["outcomes"]))
 
 
 def test_specs_become_results(lake: Any) -> None:
     tasks = [lake.task([lake.write(TABLE)], TABLE.schema, id=name) for name in ("a", "b")]
-    assert [wire.result_of(outcome).task_id for outcome in outcomes(*tasks)] == ["a", "b"]
+    assert [(number, result.task_id) for number, result in outcomes(*tasks)] == [(7, "a"), (8, "b")]
+
+
+def test_an_unforeseen_error_costs_a_bundle_only_its_task(lake: Any) -> None:
+    """Alone, it is Spark's to retry."""
+    good = lake.task([lake.write(TABLE)], TABLE.schema, id="good")
+    bad = replace(good, id="bad", target_bytes="not a number")
+    assert [(number, result and result.task_id) for number, result in outcomes(good, bad, good)] == [
+        (7, "good"),
+        (8, None),
+        (9, "good"),
+    ]
+    with pytest.raises(TypeError):
+        outcomes(bad)
+
+
+def test_a_bundle_ends_with_the_first_error(lake: Any) -> None:
+    good = lake.task([lake.write(TABLE)], TABLE.schema)
+    bad = replace(good, scan=replace(good.scan, sources=(replace(good.scan.sources[0], rows=1),)))
+    done = []
+    with pytest.raises(DamagedTableError):
+        done += wire.outcomes_of(
+            next(iter(wire.run_bundles(wire.specs_of({0: good, 1: bad, 2: good}).to_batches(), {})))["outcomes"][
+                0
+            ].as_py()
+        )
+    assert len(lake.outputs()) == 1
+
+
+def test_a_bundle_that_takes_longer_than_estimated_leaves_the_rest(lake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wire, "_PATIENCE_SECONDS", 0)
+    good = lake.task([lake.write(TABLE)], TABLE.schema)
+    assert [number for number, _ in outcomes(good, good, good)] == [7]
 
 
 @pytest.mark.parametrize(
@@ -57,9 +91,8 @@ def test_errors_come_back_as_what_they_were(
         raise error
 
     monkeypatch.setattr(wire, "rewrite_retrying", fail)
-    [outcome] = outcomes(lake.task([], TABLE.schema))
     with pytest.raises(DvMaintenanceError) as caught:
-        wire.result_of(outcome)
+        outcomes(lake.task([], TABLE.schema))
     known = DamagedTableError if type(error).__name__ == "Private" else type(error)
     assert type(caught.value) is known
     assert str(caught.value) == str(error)
@@ -75,8 +108,8 @@ def test_the_cause_of_a_stack_trace_is_one_line() -> None:
         '  File "x.py", line 2, in <module>\n'
         "pyarrow.lib.ArrowMemoryError: malloc of size 5 failed\n\n SQLSTATE: 38000"
     )
-    assert _cause(trace) == "pyarrow.lib.ArrowMemoryError: malloc of size 5 failed"
-    assert _cause("Job 3 cancelled\nmore") == "Job 3 cancelled"
+    assert failure_of(trace).message.endswith(": pyarrow.lib.ArrowMemoryError: malloc of size 5 failed")
+    assert failure_of("Job 3 cancelled\nmore").message.endswith(": Job 3 cancelled")
 
 
 # -- the local engine --------------------------------------------------------------------------------------------
@@ -106,34 +139,47 @@ def test_the_first_error_ends_a_local_run(lake: Any) -> None:
 def test_what_finished_before_an_error_is_still_reported() -> None:
     begun = threading.Event()
 
-    def run_one(task: Any) -> Any:
-        if task == "bad":
+    def run_one(job: Any) -> Any:
+        if job == "bad":
             begun.wait(10)
+            yield 0, "before the error"
             raise RefusedError("bad")
         begun.set()
         stopped.wait(10)
-        return task
+        yield 1, job
 
     stopped = threading.Event()
     done: list[Any] = []
     with pytest.raises(RefusedError):
         run_all(["slow", "bad", "never"], run_one, at_once=2, on_done=done.append, stop=stopped.set)
-    assert done == ["slow"]
+    assert done == ["before the error", "slow"]
+
+
+def test_results_are_reported_while_their_job_still_runs() -> None:
+    seen = threading.Event()
+
+    def run_one(job: Any) -> Any:
+        yield 1, "second"
+        assert seen.wait(10)
+        yield 0, "first"
+
+    assert run_all(["job"], run_one, at_once=1, on_done=lambda _: seen.set()) == ["first", "second"]
 
 
 def test_the_end_of_the_time_stops_what_runs_and_what_is_about_to() -> None:
     stops: list[float] = []
 
-    def run_one(task: Any) -> Any:
+    def run_one(job: Any) -> Any:
         # The first call comes too early for it, as for a query that Spark is still planning.
         while len(stops) < 2:
             time.sleep(0.01)
         raise RefusedError("cancelled")
+        yield
 
     with pytest.raises(OutOfTimeError), stopped_at(time.monotonic() + 0.05):
         run_all(["a", "b"], run_one, at_once=1, on_done=None, stop=lambda: stops.append(1))
     assert len(stops) == 2
-    assert run_all(["a"], lambda task: task, at_once=1, on_done=None) == ["a"]
+    assert run_all(["a"], lambda job: [(0, job)], at_once=1, on_done=None) == ["a"]
 
 
 def test_an_error_of_the_caller_ends_a_run_too() -> None:
@@ -144,7 +190,7 @@ def test_an_error_of_the_caller_ends_a_run_too() -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run_all(list(range(50)), lambda task: task, at_once=1, on_done=report)
+        run_all(list(range(50)), lambda job: [(job, job)], at_once=1, on_done=report)
     assert done
 
 

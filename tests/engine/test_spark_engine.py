@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
+from dv_maintenance import __version__
 from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.engine.pool import OutOfTimeError, stopped_at
 from dv_maintenance.engine.scan import scan
-from dv_maintenance.engine.spark import SparkEngine, wire
+from dv_maintenance.engine.spark import SparkEngine, bundles, wire, workers
 from dv_maintenance.engine.spark import engine as spark_engine
+from dv_maintenance.engine.spark.workers import in_workers
 from dv_maintenance.errors import DamagedDeletionVectorError, DvMaintenanceError, RefusedError
 from dv_maintenance.tables.model import FileKey
 from dv_maintenance.tables.work import RewriteResult, ScanTask, SourceFile
@@ -71,21 +73,27 @@ def test_spark_and_local_give_the_same(lake: Any, spark: SparkSession) -> None:
     assert SparkEngine(spark).run([]) == []
 
 
-def test_a_task_is_a_partition_of_its_own(lake: Any, spark: SparkSession) -> None:
-    [task] = tasks_of(lake, 1)
-    assert spark.createDataFrame(wire.specs_of(task)).rdd.getNumPartitions() == 1
+def test_small_rewrites_travel_together(lake: Any, spark: SparkSession) -> None:
+    tracker = spark.sparkContext.statusTracker()
+    before = set(tracker.getJobIdsForGroup(None))
+    tasks = tasks_of(lake, 50)
+    assert [result.task_id for result in SparkEngine(spark).run(tasks)] == [task.id for task in tasks]
+    [job] = set(tracker.getJobIdsForGroup(None)) - before
+    [stage] = tracker.getJobInfo(job).stageIds
+    assert tracker.getStageInfo(stage).numTasks == 1
 
 
-def test_more_tasks_than_jobs_are_all_run(lake: Any, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_bundles_than_jobs_are_all_run(lake: Any, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spark_engine, "_JOBS_IN_FLIGHT", 2)
+    monkeypatch.setattr(bundles, "_LEAST", 0)
     tasks = tasks_of(lake, 5)
     assert [result.task_id for result in SparkEngine(spark).run(tasks)] == [task.id for task in tasks]
 
 
 def test_storage_options_show_up_in_no_plan(lake: Any, spark: SparkSession) -> None:
-    worker = spark_engine._worker({"aws_secret_access_key": "hunter2"}, None, 0)
+    worker = in_workers(wire.run_bundles, {"aws_secret_access_key": "hunter2"})
     [task] = tasks_of(lake, 1)
-    frame = spark.createDataFrame(wire.specs_of(task)).mapInArrow(worker, "outcome string")
+    frame = spark.createDataFrame(wire.specs_of({0: task})).mapInArrow(worker, "outcomes string")
     plan = frame._jdf.queryExecution().toString()
     assert "MapInArrow" in plan
     assert "hunter2" not in plan
@@ -101,12 +109,70 @@ def test_an_error_in_a_worker_is_raised_as_what_it_is(lake: Any, spark: SparkSes
     assert "Traceback" not in str(caught.value)
 
 
-def test_an_unforeseen_error_is_one_line(lake: Any, spark: SparkSession) -> None:
+def test_an_unforeseen_error_is_one_line_and_fails_its_own_task(lake: Any, spark: SparkSession) -> None:
+    tasks = tasks_of(lake, 4)
+    alone = lake.write(TABLE, "alone.parquet")
     # A spec that no worker can read.
-    task = replace(tasks_of(lake, 1)[0], target_bytes="not a number")
-    with pytest.raises(DvMaintenanceError, match=r"Spark could not finish the rewrite: TypeError: ") as caught:
-        SparkEngine(spark).run([task])
+    tasks[1] = lake.task([alone], TABLE.schema, id="bad", target_bytes="not a number")
+    done: list[RewriteResult] = []
+    with pytest.raises(DvMaintenanceError, match=r"Spark could not finish the rewrite of .*: TypeError: ") as caught:
+        SparkEngine(spark).run(tasks, on_done=done.append)
+    assert f"the rewrite of {alone.uri}: " in str(caught.value)
     assert "\n" not in str(caught.value)
+    assert sorted(result.task_id for result in done) == ["t0", "t2", "t3"]
+    assert len(lake.outputs()) == 3
+
+
+def killing(function: Any, *arguments: Any) -> Any:
+    """Workers that die of one task, as of a library's fault or a lack of memory."""
+    run = in_workers(function, *arguments)
+
+    def dying(batches: Any) -> Any:
+        import os
+
+        from dv_maintenance.engine.spark import wire
+
+        rewrite = wire.rewrite_retrying
+
+        def deadly(task: Any, *more: Any) -> Any:
+            if task.id == "deadly":
+                os._exit(9)
+            return rewrite(task, *more)
+
+        wire.rewrite_retrying = deadly
+        try:
+            yield from run(batches)
+        finally:
+            wire.rewrite_retrying = rewrite
+
+    return dying
+
+
+@pytest.mark.slow
+def test_a_task_that_ends_its_worker_takes_no_other_with_it(
+    lake: Any, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(spark_engine, "in_workers", killing)
+    tasks = tasks_of(lake, 3)
+    alone = lake.write(TABLE, "alone.parquet")
+    deadly = lake.task([alone], TABLE.schema, id="deadly")
+    done: list[RewriteResult] = []
+    with pytest.raises(DvMaintenanceError) as caught:
+        SparkEngine(spark).run([*tasks, deadly], on_done=done.append)
+    assert f"the rewrite of {alone.uri}: " in str(caught.value)
+    assert "Python worker exited unexpectedly" in str(caught.value)
+    assert "They run again, in smaller bundles" in caplog.text
+    # Each result once, with the files that it names.
+    assert sorted(result.task_id for result in done) == ["t0", "t1", "t2"]
+    assert all(lake.path(output.uri).exists() for result in done for output in result.outputs)
+
+
+def test_workers_with_another_version_are_told_which(
+    lake: Any, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workers, "__version__", "7.5.3")
+    with pytest.raises(RefusedError, match=f"dv-maintenance {__version__} is installed there, 7.5.3 here"):
+        SparkEngine(spark).run(tasks_of(lake, 2))
 
 
 def test_workers_without_their_python_are_told_what_they_need(lake: Any, spark: SparkSession) -> None:
@@ -131,7 +197,7 @@ def test_jobs_are_stopped_at_the_end(lake: Any, spark: SparkSession, monkeypatch
 
         return run
 
-    monkeypatch.setattr(spark_engine, "_worker", asleep)
+    monkeypatch.setattr(spark_engine, "in_workers", asleep)
     began = time.monotonic()
     with pytest.raises(OutOfTimeError), stopped_at(began + 2):
         SparkEngine(spark).run(tasks_of(lake, 3))
@@ -156,7 +222,7 @@ from dv_maintenance.engine.spark import wire
 from dv_maintenance.tables.work import RewriteTask
 
 def watched(batches):
-    for batch in wire.run_specs(batches, {}):
+    for batch in wire.run_bundles(batches, {}):
         if "pandas" in sys.modules:
             raise ImportError("the worker has imported pandas")
         yield batch
@@ -166,7 +232,7 @@ with spark.SparkEngine(master="local[1]") as engine:
     [result] = engine.run([task])
     context = engine.session.sparkContext
     print(result.rows_written, context.pythonExec == sys.executable, context.uiWebUrl, context.master)
-    engine.session.createDataFrame(wire.specs_of(task)).mapInArrow(watched, "outcome string").collect()
+    engine.session.createDataFrame(wire.specs_of({0: task})).mapInArrow(watched, "outcomes string").collect()
 from pyspark.sql import SparkSession
 print(SparkSession.getActiveSession())
 """

@@ -187,14 +187,15 @@ class Slow(LocalEngine):
 
         over = Event()
 
-        def run_one(task: Any) -> Any:
+        def run_one(numbered: Any) -> Any:
             def on_rows(_: int) -> None:
                 if over.wait(60):
                     raise OutOfTimeError
 
-            return rewrite(task, None, on_rows)
+            number, task = numbered
+            yield number, rewrite(task, None, on_rows)
 
-        return run_all(tasks, run_one, at_once=1, on_done=on_done, stop=over.set)
+        return run_all(list(enumerate(tasks)), run_one, at_once=1, on_done=on_done, stop=over.set)
 
 
 @pytest.mark.slow
