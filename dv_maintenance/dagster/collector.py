@@ -25,7 +25,8 @@ _SECONDS_OF_A_TABLE: Final = 0.02
 
 def expect_definitions(tables: int) -> None:
     """Keep the collector from searching the definitions of so many tables again and again, until as many objects have
-    been made as these take, or ten times the usual time has passed. Nothing happens in a process that has frozen objects itself.
+    been made as these take, or ten times the usual time has passed. Nothing happens in a process that has frozen
+    objects itself.
     """
     begun = _Freezing.left > 0
     if tables < _MANY or (not begun and gc.get_freeze_count()):
