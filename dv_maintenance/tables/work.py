@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 import pyarrow as pa
@@ -226,7 +226,8 @@ class RewriteTask:
     bytes_have_order: bool = True
 
     def to_json(self) -> dict[str, Any]:
-        return {**asdict(self), "scan": self.scan.to_json()}
+        # Not ``asdict``: it would copy all that the scan refers to.
+        return {**{each.name: getattr(self, each.name) for each in fields(self)}, "scan": self.scan.to_json()}
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> RewriteTask:

@@ -9,8 +9,6 @@ import json
 import socket
 import subprocess
 import sys
-import sysconfig
-import venv
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from support.connect_server import connect_server
+from support.pythons import bare_python
 
 from dv_maintenance.engine.spark import connect as spark_connect
 from dv_maintenance.engine.spark.session import start_session
@@ -73,17 +72,6 @@ def server(connect_packages: None, tmp_path_factory: pytest.TempPathFactory) -> 
         yield f"sc://127.0.0.1:{port}"
 
 
-@pytest.fixture
-def bare_python(tmp_path: Path) -> Path:
-    """A Python with all that is installed here but this package."""
-    home = tmp_path / "bare"
-    venv.create(home, symlinks=True)
-    [site] = home.glob("lib/python*/site-packages")
-    # A .pth file inside a folder that a .pth file names is not read: what is installed as editable stays out.
-    (site / "others.pth").write_text(sysconfig.get_path("purelib"))
-    return home / "bin" / "python"
-
-
 def dirty_table(path: Path) -> str:
     """Two files of 1000 rows, every other pair of them deleted."""
     schema = pa.schema([("id", pa.int64())])
@@ -97,10 +85,13 @@ def with_dvs(path: str) -> int:
 
 
 @pytest.mark.jvm
-def test_purges_through_a_connect_server(server: str, bare_python: Path, tmp_path: Path) -> None:
+def test_purges_through_a_connect_server(server: str, tmp_path: Path) -> None:
     tables = [dirty_table(tmp_path / name) for name in ("by_engine", "by_dagster", "without_package")]
     done = subprocess.run(
-        [sys.executable, "-c", CLIENT, server, bare_python, *tables], capture_output=True, text=True, check=False
+        [sys.executable, "-c", CLIENT, server, bare_python(tmp_path / "bare"), *tables],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     said: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
