@@ -32,9 +32,10 @@ class _Stopped(BaseOperator):
 class OnTable(_Stopped):
     """What operators and the sensor share.
 
-    table : path or URI, or a mapping with the keys of a table in YAML; with ``tables_file``, its name there.
-    tables_file : the YAML file of tables, the same as Dagster's component reads.
-    storage_conn_id : a connection ``dv_storage`` with the storage's options and secrets.
+    :param table: path or URI, or a mapping with the keys of a table in YAML; with ``tables_file``, its name there.
+    :param tables_file: the YAML file of tables, the same as Dagster's component reads.
+    :param storage_conn_id: a connection with the storage's options and secrets; its types are those of
+        :class:`~dv_maintenance.airflow.hook.DvHook`.
     """
 
     template_fields: Sequence[str] = TABLE_FIELDS
@@ -65,9 +66,10 @@ class OnTable(_Stopped):
 class OnFile(_Stopped):
     """What operators on many tables share.
 
-    tables_file : the YAML file of tables, the same as Dagster's component reads.
-    name : of the document, if the file has several.
-    storage_conn_id : a connection ``dv_storage`` with the storage's options and secrets.
+    :param tables_file: the YAML file of tables, the same as Dagster's component reads.
+    :param name: of the document, if the file has several.
+    :param storage_conn_id: a connection with the storage's options and secrets; its types are those of
+        :class:`~dv_maintenance.airflow.hook.DvHook`.
     """
 
     template_fields: Sequence[str] = FILE_FIELDS

@@ -286,7 +286,7 @@ class _Builder:
 
 
 def _spark(config: WatchConfig, conn_id: str | None) -> dict[str, Any]:
-    """The session's settings, as ``PySparkOperator`` has them."""
+    """The session's settings, as arguments of an operator."""
     if conn_id is not None or config.spark is None or config.spark.resource is not None:
         return {"conn_id": conn_id}
     place = "spark.remote" if config.spark.master.startswith("sc://") else "spark.master"

@@ -19,8 +19,8 @@ class DvTablesCheckOperator(BaseOperator):
     """Fails if a table failed in the task before it, or if somebody has to act on a night: deadlines that the windows
     have no time for, tables that starve, a step too large for every window.
 
-    of : the id of a task with a :class:`DvNightOperator` or a :class:`DvVacuumsOperator`.
-    alerts : ``False``: only a table that failed fails the task.
+    :param of: the id of a task with a :class:`DvNightOperator` or a :class:`DvVacuumsOperator`.
+    :param alerts: ``False``: only a table that failed fails the task.
     """
 
     def __init__(self, *, of: str, alerts: bool = True, **kwargs: Any) -> None:

@@ -10,6 +10,7 @@ from airflow.sdk import AssetAlias
 
 from dv_maintenance.airflow.assets import job_asset
 from dv_maintenance.airflow.base import FILE_FIELDS, OnFile
+from dv_maintenance.airflow.lineage import WithLineage
 from dv_maintenance.airflow.many import problem_of
 from dv_maintenance.airflow.render import as_text, as_xcom
 from dv_maintenance.airflow.spark import SPARK_FIELDS, OnSpark
@@ -23,11 +24,11 @@ _NIGHT: Final = "night"
 """The XCom that the next night reads: the window, the seconds used in it, and since when tables wait."""
 
 
-class DvNightOperator(OnSpark, OnFile):
+class DvNightOperator(OnSpark, OnFile, WithLineage):
     """Rewrites files of every table with ``optimize`` in the file, as far as its ``window`` and ``budget`` allow.
 
-    fail : fail at the end if a table failed, or if somebody has to act. Airflow then creates no asset event. ``False``:
-        leave it to a :class:`DvTablesCheckOperator` that follows.
+    :param fail: fail at the end if a table failed, or if somebody has to act. Airflow then creates no asset event.
+        ``False``: leave it to a :class:`DvTablesCheckOperator` that follows.
 
     Each table whose work was done, or that needs none, has an event of its asset ``NAME/dv/optimize``. One that has to
     wait has none, and keeps its place. If a table fails, the others continue.
@@ -52,7 +53,7 @@ class DvNightOperator(OnSpark, OnFile):
             )
             found = self._seen(context, memory, night.settled)
             if night.needs_engine:
-                found += self.on_engine(context, lambda engine: self._seen(context, memory, night.work(engine)))
+                found += self.on_engine(lambda engine: self._seen(context, memory, night.work(engine)))
             else:
                 found += self._seen(context, memory, _waiting(night))
         shown = _shown(found)
@@ -71,6 +72,7 @@ class DvNightOperator(OnSpark, OnFile):
                 self.log.error("%s: %s", each.table.name, each.error)
                 continue
             self.log.info("%s: %s", each.table.name, as_text(each.outcome))
+            self.wrote(each.table.path, each.outcome)
             if not each.outcome.problems and (each.outcome.numbers.get("steps") or each.waited_since is None):
                 extra = {"reason": as_xcom(each.outcome)["reason"], **each.outcome.numbers}
                 context["outlet_events"][self._alias].add(job_asset(each.table, "optimize"), extra=extra)

@@ -1,7 +1,7 @@
 """Operators: each does one verb of the service on one table.
 
-Those that rewrite files are the Spark provider's ``PySparkOperator``, with its sessions and connections. A session
-starts only if there is something to rewrite. The commit protects the table, no matter what runs at the same time.
+A Spark session starts only if there is something to rewrite. The commit protects the table, no matter what runs at the
+same time.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from airflow.providers.common.compat.sdk import AirflowFailException
 
 from dv_maintenance.airflow.base import TABLE_FIELDS, OnTable, is_true
+from dv_maintenance.airflow.lineage import WithLineage
 from dv_maintenance.airflow.links import PLAN, DvPlanLink
 from dv_maintenance.airflow.outcomes import recorded
 from dv_maintenance.airflow.render import as_text, as_xcom, table_text
-from dv_maintenance.airflow.spark import SPARK_FIELDS, NeedsSparkError, NotStarted, OnSpark
+from dv_maintenance.airflow.spark import SPARK_FIELDS, OnSpark
 from dv_maintenance.airflow.tables import in_airflow_terms
-from dv_maintenance.engine.auto import AutoEngine
 from dv_maintenance.errors import UsageError
 from dv_maintenance.service import verbs
 from dv_maintenance.service.checks import check, check_names
@@ -29,9 +29,6 @@ from dv_maintenance.service.erasure import purge_erased_rows
 from dv_maintenance.service.outcome import Outcome
 from dv_maintenance.service.tables_file import Job, TableSettings
 from dv_maintenance.tables.table import Table
-
-if TYPE_CHECKING:
-    from dv_maintenance.engine import Engine
 
 __all__ = [
     "DvCheckOperator",
@@ -45,12 +42,13 @@ __all__ = [
 _MAX_PLAN = 20_000
 
 
-class _Table(OnTable):
+class _Table(OnTable, WithLineage):
     """An operator that shows an outcome."""
 
-    def _show(self, context: Any, outcome: Outcome) -> dict[str, Any]:
+    def _show(self, context: Any, table: TableSettings, outcome: Outcome) -> dict[str, Any]:
         """Log, plan and XCom of an outcome. A result that could not be verified fails the task."""
         self.log.info("%s", as_text(outcome))
+        self.wrote(table.path, outcome)
         plan = outcome.texts.get("explanation")
         if plan:
             context["ti"].xcom_push(key=PLAN, value=plan[:_MAX_PLAN])
@@ -77,30 +75,14 @@ class _Rewrites(OnSpark, _Table):
 
     template_fields: Sequence[str] = (*TABLE_FIELDS, *SPARK_FIELDS)
     operator_extra_links: Sequence[DvPlanLink] = (DvPlanLink(),)
-    always_spark: ClassVar[bool] = False
     job: ClassVar[Job | None] = None
 
     def execute(self, context: Any) -> dict[str, Any]:
         with in_airflow_terms():
             table = self.watched()
             with nullcontext() if self.job is None else recorded(context, table, self.job):
-                return self._worked(context, table)
-
-    def _worked(self, context: Any, table: TableSettings) -> dict[str, Any]:
-        on = _On(table, verbs.opened(table), context["ti"].try_number)
-        try:
-            tries = self.engine != "local" and not self.always_spark
-            outcome = self.work(on, self._without_spark) if tries else self._on_engine(context, on)
-        except NeedsSparkError:
-            self.log.info("there are files to rewrite: starting Spark")
-            outcome = self._on_engine(context, on)
-        return self._show(context, outcome)
-
-    def _without_spark(self) -> Engine:
-        return AutoEngine(NotStarted()) if self.engine == "auto" else NotStarted()
-
-    def _on_engine(self, context: Any, on: _On) -> Outcome:
-        return self.on_engine(context, lambda engine: self.work(on, engine))
+                on = _On(table, verbs.opened(table), context["ti"].try_number)
+                return self._show(context, table, self.on_engine(lambda engine: self.work(on, engine)))
 
     @abstractmethod
     def work(self, on: _On, engine: EngineOf) -> Outcome: ...
@@ -109,7 +91,7 @@ class _Rewrites(OnSpark, _Table):
 class DvOptimizeOperator(_Rewrites):
     """Rewrites files with too many deleted rows and merges small files, by the table's policy.
 
-    partitions : only these keys of the table's ``partitions`` setting.
+    :param partitions: only these keys of the table's ``partitions`` setting.
     """
 
     job = "optimize"
@@ -129,7 +111,7 @@ class DvOptimizeOperator(_Rewrites):
 class DvManifestOperator(_Rewrites):
     """Writes symlink manifests; purges deletion vectors first if there are any.
 
-    only_if_due : write only if files changed after the manifests were written.
+    :param only_if_due: write only if files changed after the manifests were written.
     """
 
     job = "manifest"
@@ -148,8 +130,8 @@ class DvManifestOperator(_Rewrites):
 class DvVacuumOperator(_Table):
     """Deletes files that no version inside the retention needs. Needs no Spark.
 
-    guards : keys of the policy for this run, such as ``{"protected_versions": [3]}``; lists extend the policy's.
-    only_if_due : list the table's files only if the log has enough expired ones.
+    :param guards: keys of the policy for this run, such as ``{"protected_versions": [3]}``; lists extend the policy's.
+    :param only_if_due: list the table's files only if the log has enough expired ones.
     """
 
     template_fields: Sequence[str] = (*TABLE_FIELDS, "guards", "only_if_due")
@@ -169,20 +151,20 @@ class DvVacuumOperator(_Table):
                 opened = verbs.opened(table)
                 clean = verbs.nothing_due(table, opened, "vacuum") if only_if_due else None
                 outcome = clean or verbs.vacuum_by_policy(table, opened, guards=self.guards or {})[0]
-                return self._show(context, outcome)
+                return self._show(context, table, outcome)
 
 
 class DvDeleteOperator(_Rewrites):
     """DELETE by a condition or by keys, by deletion vectors. Always needs Spark.
 
-    where : a condition in Spark SQL.
-    keys, on : where the keys are (a table, or Parquet, CSV or JSON), and the key columns.
-    count_only : delete nothing.
+    :param where: a condition in Spark SQL.
+    :param keys: where the keys are: a table, or Parquet, CSV or JSON.
+    :param on: the key columns.
+    :param count_only: delete nothing.
     """
 
     template_fields: Sequence[str] = (*_Rewrites.template_fields, "where", "keys", "on", "count_only")
     operator_extra_links: Sequence[DvPlanLink] = ()
-    always_spark = True
     changes_rows = True
 
     def __init__(
@@ -210,7 +192,7 @@ class DvDeleteOperator(_Rewrites):
 class DvErasureOperator(DvDeleteOperator):
     """Deletes rows, then purges the files that held them, and says when a vacuum may delete the last bytes.
 
-    purge_all : also purge rows deleted before.
+    :param purge_all: also purge rows deleted before.
     """
 
     template_fields: Sequence[str] = (*DvDeleteOperator.template_fields, "purge_all")
@@ -230,8 +212,8 @@ class DvErasureOperator(DvDeleteOperator):
 class DvCheckOperator(_Table):
     """Compares a table's health with the limits of its policy. Needs no Spark.
 
-    checks : names of checks; by default all that the table has.
-    fail_on : the severity from which on the task fails; ``None``: it only warns, in the log and the XCom.
+    :param checks: names of checks; by default all that the table has.
+    :param fail_on: the severity from which on the task fails; ``None``: it only warns, in the log and the XCom.
     """
 
     template_fields: Sequence[str] = (*TABLE_FIELDS, "checks", "fail_on")

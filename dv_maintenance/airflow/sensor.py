@@ -21,8 +21,8 @@ __all__ = ["DvSensor"]
 class DvSensor(BaseSensorOperator, OnTable):
     """Waits until one of ``jobs`` is due; its XCom says what is due and why. Needs no Spark.
 
-    jobs : which work to wait for; by default the table's ``jobs``.
-    deferrable : wait in the triggerer, without a worker slot; ``False``: poke.
+    :param jobs: which work to wait for; by default the table's ``jobs``.
+    :param deferrable: wait in the triggerer, without a worker slot; ``False``: poke.
     """
 
     template_fields: Sequence[str] = (*TABLE_FIELDS, "jobs")

@@ -27,7 +27,7 @@ from dv_maintenance.service.tables_file import Job, TableSettings
 
 if TYPE_CHECKING:
     from dv_maintenance.airflow.outcomes import AnnouncedRun
-    from dv_maintenance.maintenance.checks import Finding
+    from dv_maintenance.service.checks import Finding
     from dv_maintenance.service.due import RunRequest
     from dv_maintenance.service.reads import Reads
 
@@ -285,9 +285,9 @@ class _Airflow:
 class DvTrigger(_Watch):
     """Watches a table.
 
-    table, tables_file, storage_conn_id : as for the operators.
-    jobs : which work to watch for; by default the table's ``jobs``.
-    every_seconds : how often the log is probed.
+    :param table: as for the operators, like ``tables_file`` and ``storage_conn_id``.
+    :param jobs: which work to watch for; by default the table's ``jobs``.
+    :param every_seconds: how often the log is probed.
     """
 
     def __init__(
@@ -328,8 +328,8 @@ class DvTrigger(_Watch):
 class DvVacuumsTrigger(_Watch):
     """Watches all tables of a file for vacuums. Those found due together become one event.
 
-    tables_file, name, storage_conn_id : as for :class:`DvVacuumsOperator`.
-    every_seconds : how often the logs are probed.
+    :param tables_file: as for :class:`DvVacuumsOperator`, like ``name`` and ``storage_conn_id``.
+    :param every_seconds: how often the logs are probed.
     """
 
     def __init__(

@@ -10,6 +10,7 @@ from airflow.sdk import AssetAlias
 
 from dv_maintenance.airflow.assets import job_asset
 from dv_maintenance.airflow.base import FILE_FIELDS, OnFile, is_true
+from dv_maintenance.airflow.lineage import WithLineage
 from dv_maintenance.airflow.many import problem_of
 from dv_maintenance.airflow.outcomes import events_of, recorded
 from dv_maintenance.airflow.render import as_text, as_xcom
@@ -23,11 +24,11 @@ from dv_maintenance.service.text import count
 __all__ = ["DvVacuumsOperator"]
 
 
-class DvVacuumsOperator(OnFile):
+class DvVacuumsOperator(OnFile, WithLineage):
     """Vacuums every table with ``vacuum`` in the file, one after the other. Needs no Spark.
 
-    only_if_due : only the tables that the run's events name, and of these only what is still due.
-    fail : as of :class:`DvNightOperator`.
+    :param only_if_due: only the tables that the run's events name, and of these only what is still due.
+    :param fail: as of :class:`DvNightOperator`.
 
     A table that fails stops no other. A transient error is retried with the task, as long as it has retries.
     """
@@ -61,6 +62,7 @@ class DvVacuumsOperator(OnFile):
                 errors[table.name], failed[table.name] = error, str(error)
                 continue
             self.log.info("%s: %s", table.name, as_text(outcome))
+            self.wrote(table.path, outcome)
             sentences[table.name] = as_xcom(outcome)["reason"]
             if outcome.problems:
                 failed[table.name] = "; ".join(outcome.problems)

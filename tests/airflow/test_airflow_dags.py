@@ -80,12 +80,6 @@ except Exception as error:
 serialization = getattr(stored, "DagSerialization", None) or stored.SerializedDAG  # the latter: Airflow 3.1
 print(json.dumps([serialization.to_dict(dag) for dag in dv_maintenance_dags("secret.yaml")]))
 
-from dv_maintenance.airflow import DvOptimizeOperator, spark
-spark.require_java = lambda: None
-local = DvOptimizeOperator(task_id="local", table="/lake/orders", config_kwargs={"spark.master": "local[2]"})
-with local._local_spark():
-    print(json.dumps(local.config_kwargs))
-
 # As the scheduler does it: from the database, asked for its own run and then for those of a backfill.
 from airflow.timetables.base import TimeRestriction
 from pendulum import datetime
@@ -110,9 +104,7 @@ except Exception as error:
 """
 
 
-def test_one_dag_for_all_errors_secrets_sessions_and_backfills(
-    in_airflow: Callable[[str], str], tmp_path: Path
-) -> None:
+def test_one_dag_for_all_errors_secrets_and_backfills(in_airflow: Callable[[str], str], tmp_path: Path) -> None:
     """In one process: it takes seconds to import Airflow."""
     (tmp_path / "all.yaml").write_text("name: lake\ntables: [{path: orders}, {path: events}]\n")
     (tmp_path / "wrong.yaml").write_text("tables:\n- path: orders\n  job: [optimize]\n")
@@ -120,16 +112,13 @@ def test_one_dag_for_all_errors_secrets_sessions_and_backfills(
     (tmp_path / "secret.yaml").write_text(f"tables: [{{path: 's3://lake/orders', {options}}}]\n")
     days = "{name: day, every: day, start: 2026-01-01}"
     (tmp_path / "days.yaml").write_text(f"tables: [{{path: orders, partitions: {days}}}]\n")
-    of_all, error, stored, local, backfill, unclear = in_airflow(MORE).splitlines()[-6:]
+    of_all, error, stored, backfill, unclear = in_airflow(MORE).splitlines()[-5:]
     tasks = sorted(f"{table}.{job}" for table in ("orders", "events") for job in ("optimize", "vacuum", "check"))
     assert json.loads(of_all) == [tasks, 2, "cluster", {}]
     assert error.startswith("UsageError")
     assert "wrong.yaml line 3" in error
     assert "DvTrigger" in stored
     assert "hush-hush" not in stored, "Airflow stores it in its database"
-    settings = json.loads(local)
-    assert settings["spark.master"] == "local[2,3]"
-    assert (settings["spark.ui.enabled"], settings["spark.driver.bindAddress"]) == ("false", "127.0.0.1")
     three = [f"2026-02-{day:02}T00:00:00+00:00" for day in (3, 4, 5)]
     assert json.loads(backfill) == [True, None, three], "a DAG for backfills has no run of its own"
     refused = "UsageError count_only must be true or false, not 'yes'"

@@ -29,7 +29,7 @@ from dv_maintenance.airflow import (
 trigger._SECONDS_UNTIL_WRITTEN = 0.05
 
 class Instance:
-    try_number, max_tries = 1, 0
+    try_number, max_tries, dag_id, run_id = 1, 0, "lake", "asset_triggered__1"
     def __init__(self): self.kept = {}
     def xcom_push(self, key, value): self.kept[key] = json.loads(json.dumps(value))
     def xcom_pull(self, task_ids=None, key="return_value", include_prior_dates=False): return self.kept.get(key)

@@ -88,6 +88,16 @@ def run(airflow: Airflow, lake: Path, dag: str) -> dict[tuple[str, int], tuple[s
     return {(task, index): (state, values.get((task, index))) for task, index, state in tasks}
 
 
+def outputs(events: str) -> dict[str, list[tuple[str, Any]]]:
+    """Tables that tasks wrote, by OpenLineage's events of their ends."""
+    found: dict[str, list[tuple[str, Any]]] = {}
+    for event in map(json.loads, events.splitlines()):
+        if event["eventType"] == "COMPLETE" and event["job"]["name"].startswith("one."):
+            task = event["job"]["name"].removeprefix("one.")
+            found.setdefault(task, []).extend((each["name"], each["outputFacets"]) for each in event["outputs"])
+    return found
+
+
 def with_dvs(lake: Path, name: str) -> list[str | None]:
     found = health(open_table(str(lake / name)).snapshot())
     return [each.partition["day"] for each in found.partitions if each.counts.files_with_dv]
@@ -97,7 +107,10 @@ def test_a_run_of_each(airflow_environment: Path, tmp_path: Path) -> None:
     build(tmp_path, "a", "b", "c", "d", "e")
     (tmp_path / "night.yaml").write_text("budget: 30m\ntables: [{path: e}, {path: a}]\n")
     connection = json.dumps({"conn_type": "dv_storage", "extra": {"some_option": "x"}})
-    airflow = Airflow(tmp_path / "home", AIRFLOW_CONN_LAKE=connection)
+    lineage = {"type": "file", "log_file_path": str(tmp_path / "lineage"), "append": True}
+    airflow = Airflow(
+        tmp_path / "home", AIRFLOW_CONN_LAKE=connection, AIRFLOW__OPENLINEAGE__TRANSPORT=json.dumps(lineage)
+    )
     done = run(airflow, tmp_path, LOCAL)
     assert {key: state for key, (state, _) in done.items() if state != "success"} == {("fails", -1): "failed"}
     shown = {key: value for key, (_, value) in done.items()}
@@ -114,11 +127,19 @@ def test_a_run_of_each(airflow_environment: Path, tmp_path: Path) -> None:
     assert with_dvs(tmp_path, "e") == []
     assert "deleted_ratio: 40.00%" in shown["fails", -1]["reason"]
     assert shown["warns", -1]["reason"] == shown["fails", -1]["reason"]
+    written = outputs((tmp_path / "lineage").read_text())
+    assert {task: [name for name, _ in tables] for task, tables in written.items() if tables} == {
+        "tables": [str(tmp_path / "a"), str(tmp_path / "b")],
+        "days": [str(tmp_path / "c")] * 2,
+        "manifest": [str(tmp_path / "a")],
+        "night": [str(tmp_path / "e")],
+    }
+    assert all(facets["outputStatistics"]["fileCount"] == 1 for _, facets in written["days"])
 
 
 @pytest.mark.deep
 @pytest.mark.jvm
-def test_on_a_connection_of_the_spark_provider_and_on_none(airflow_environment: Path, tmp_path: Path) -> None:
+def test_on_a_connection_to_spark_and_on_none(airflow_environment: Path, tmp_path: Path) -> None:
     build(tmp_path, "a", "b", "c", "d", "e")
     (tmp_path / "night.yaml").write_text("budget: 30m\ntables: [{path: a}, {path: d}, {path: e}]\n")
     done = run(

@@ -1,0 +1,166 @@
+"""Connections of Airflow's own providers: where Spark is, and the options of a table's storage."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.rsa import generate_private_key
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+from dv_maintenance.access import Access
+
+Script = Callable[[str], str]
+
+SPARK = """
+import json
+from airflow.sdk import Connection
+from dv_maintenance.airflow.spark import spark_place
+from dv_maintenance.errors import UsageError
+
+def place(settings=None, **connection):
+    try:
+        return spark_place(Connection(conn_id="here", **connection) if connection else None, settings or {})
+    except UsageError as error:
+        return str(error)
+
+def extra(**settings):
+    return json.dumps(settings)
+
+print(json.dumps({
+    "none": place(),
+    "settings": place({"spark.x": True}),
+    "master": place(conn_type="spark", host="spark://there", port=7077, extra=extra(**{"spark.a": 1, "queue": "q"})),
+    "override": place({"spark.a": 2}, conn_type="spark", host="yarn", extra=extra(**{"spark.a": 1})),
+    "moved": place({"spark.master": "local[2]"}, conn_type="spark", host="yarn"),
+    "nowhere": place(conn_type="spark"),
+    "remote": place(conn_type="spark_connect", host="there", port=15002),
+    "url": place(conn_type="spark_connect", host="sc://there", login="me", password="a;b/c", extra=extra(use_ssl=True)),
+    "other": place(conn_type="http", host="there"),
+}))
+"""
+
+
+def test_where_spark_is(in_airflow: Script) -> None:
+    found = json.loads(in_airflow(SPARK).splitlines()[-1])
+    assert found == {
+        "none": ["local[*]", {}],
+        "settings": ["local[*]", {"spark.x": "true"}],
+        "master": ["spark://there:7077", {"spark.a": "1"}],
+        "override": ["yarn", {"spark.a": "2"}],
+        "moved": ["local[2]", {}],
+        "nowhere": ["local[*]", {}],
+        "remote": ["sc://there:15002/", {}],
+        "url": ["sc://there/;user_id=me;token=a%3Bb%2Fc;use_ssl=true", {}],
+        "other": found["other"],
+    }
+    assert "connection here is of the type 'http'" in found["other"]
+    assert "spark or spark_connect" in found["other"]
+
+
+STORAGE = """
+import json
+from airflow.sdk import Connection
+from dv_maintenance.airflow.hook import storage_options
+from dv_maintenance.errors import UsageError
+
+def options(**connection):
+    extra = json.dumps(connection.pop("extra", {}))
+    try:
+        return storage_options(Connection(conn_id="lake", extra=extra, **connection))
+    except UsageError as error:
+        return str(error)
+
+print(json.dumps([options(**each) for each in json.loads(%r)]))
+"""
+KEY = {
+    "type": "service_account",
+    "private_key": generate_private_key(65537, 2048)
+    .private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    .decode(),
+    "private_key_id": "1",
+    "client_email": "a@example.com",
+    "client_id": "2",
+}
+ACCOUNT = {"azure_storage_account_name": "lake"}
+CASES: list[tuple[str, dict[str, Any], dict[str, str]]] = [
+    ("", {"conn_type": "dv_storage", "extra": {"aws_region": "x", "n": 1}}, {"aws_region": "x", "n": "1"}),
+    (
+        "s3",
+        {"conn_type": "aws", "login": "id", "password": "secret", "extra": {"region_name": "eu-central-1"}},
+        {"aws_access_key_id": "id", "aws_secret_access_key": "secret", "aws_region": "eu-central-1"},
+    ),
+    (
+        "s3",
+        {"conn_type": "aws", "extra": {"endpoint_url": "http://127.0.0.1:9000", "aws_session_token": "t"}},
+        {"aws_session_token": "t", "aws_endpoint": "http://127.0.0.1:9000", "allow_http": "true"},
+    ),
+    ("s3", {"conn_type": "aws"}, {}),
+    (
+        "gs",
+        {"conn_type": "google_cloud_platform", "extra": {"extra__google_cloud_platform__key_path": "/key.json"}},
+        {"google_service_account": "/key.json"},
+    ),
+    (
+        "gs",
+        {"conn_type": "google_cloud_platform", "extra": {"keyfile_dict": KEY}},
+        {"google_service_account_key": json.dumps(KEY, separators=(",", ":"))},
+    ),
+    (
+        "az",
+        {"conn_type": "wasb", "login": "lake", "password": "a2V5"},
+        ACCOUNT | {"azure_storage_account_key": "a2V5"},
+    ),
+    (
+        "az",
+        {"conn_type": "wasb", "extra": {"connection_string": "AccountName=lake;AccountKey=a2V5MTI="}},
+        ACCOUNT | {"azure_storage_account_key": "a2V5MTI="},
+    ),
+    (
+        "az",
+        {"conn_type": "wasb", "login": "lake", "extra": {"sas_token": "sig=1"}},
+        ACCOUNT | {"azure_storage_sas_key": "sig=1"},
+    ),
+    (
+        "az",
+        {
+            "conn_type": "adls",
+            "host": "lake.dfs.example.net",
+            "login": "client",
+            "password": "secret",
+            "extra": {"tenant_id": "tenant"},
+        },
+        ACCOUNT
+        | {
+            "azure_storage_tenant_id": "tenant",
+            "azure_storage_client_id": "client",
+            "azure_storage_client_secret": "secret",
+        },
+    ),
+]
+REFUSED = [
+    ({"conn_type": "aws", "extra": {"role_arn": "arn:x", "password": "hidden"}}, "sets role_arn"),
+    ({"conn_type": "google_cloud_platform", "extra": {"impersonation_chain": "a"}}, "sets impersonation_chain"),
+    ({"conn_type": "postgres"}, "is of the type 'postgres'"),
+    ({"conn_type": "dv_storage", "extra": [1]}, "not a JSON object"),
+]
+
+
+def test_options_of_a_storage(in_airflow: Script) -> None:
+    asked = [*(connection for _, connection, _ in CASES), *(connection for connection, _ in REFUSED)]
+    found = json.loads(in_airflow(STORAGE % json.dumps(asked)).splitlines()[-1])
+    assert found[: len(CASES)] == [options for _, _, options in CASES]
+    for (_, why), text in zip(REFUSED, found[len(CASES) :], strict=True):
+        assert why in text
+        assert "hidden" not in text
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"), [(kind, options) for kind, _, options in CASES if kind and "/key.json" not in str(options)]
+)
+def test_the_client_of_the_storage_knows_every_option(kind: str, options: dict[str, str]) -> None:
+    assert Access().open_store(f"{kind}://bucket", options)
+    with pytest.raises(Exception, match="no_such_option"):
+        Access().open_store(f"{kind}://bucket", options | {"no_such_option": "1"})
