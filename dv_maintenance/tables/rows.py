@@ -20,6 +20,7 @@ __all__ = [
     "ChangesOutcome",
     "ColumnBounds",
     "DeletedRows",
+    "DeletesOnly",
     "RowChanges",
     "RowLevelTable",
     "RowRules",
@@ -155,6 +156,24 @@ class RowWriteTask:
     target_bytes: int
     compression: str
     stats_columns: tuple[tuple[str, ...], ...] = ()
+
+
+class DeletesOnly:
+    """Answers of a table whose rows this package deletes, but does not write, and that records no bounds of columns."""
+
+    __slots__ = ()
+
+    def column_bounds(self, snapshot: Snapshot, columns: Sequence[str]) -> dict[str, ColumnBounds]:
+        del snapshot, columns
+        return {}
+
+    def local_times(self, snapshot: Snapshot, columns: Sequence[str]) -> dict[str, pa.ChunkedArray]:
+        del snapshot, columns
+        return {}
+
+    def row_rules(self, snapshot: Snapshot) -> RowRules:
+        del snapshot
+        return RowRules()
 
 
 @runtime_checkable

@@ -7,15 +7,23 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from dv_maintenance.tables.guard import NO_GUARD, VacuumGuard
-from dv_maintenance.tables.model import FileKey
+from dv_maintenance.tables.model import FileKey, Snapshot
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from typing_extensions import TypeVar
 
     from dv_maintenance.storage import Storage
-    from dv_maintenance.tables.model import Changes, HistoryEntry, OldestDv, Snapshot, VacuumResult
+    from dv_maintenance.tables.model import Changes, HistoryEntry, OldestDv, VacuumResult
     from dv_maintenance.tables.predicate import Predicate
     from dv_maintenance.tables.work import OutputFile, RewriteBin, RewriteTask, ScanTask
+
+    SnapshotT = TypeVar("SnapshotT", bound=Snapshot, default=Snapshot)
+else:
+    # Defaults of type variables come with Python 3.13.
+    from typing import TypeVar
+
+    SnapshotT = TypeVar("SnapshotT", bound=Snapshot)
 
 __all__ = ["CommitOutcome", "Probe", "Rebased", "Replacement", "SkippingTable", "Table"]
 
@@ -88,8 +96,12 @@ class Probe:
     stamp: str = ""
 
 
-class Table(Protocol):
-    """One table of one format. Reading never writes; only ``commit`` and ``vacuum`` change anything."""
+class Table(Protocol[SnapshotT]):
+    """One table of one format. Reading never writes; only ``commit`` and ``vacuum`` change anything.
+
+    A format has a class of snapshots of its own, and gets back those that it returned. Code above formats knows
+    ``Snapshot`` only, and writes ``Table``.
+    """
 
     @property
     def uri(self) -> str: ...
@@ -114,7 +126,7 @@ class Table(Protocol):
     def stamp(self, version: int) -> str | None:
         """The stamp that :meth:`probe` gave this version; ``None`` if its metadata is gone. One request."""
 
-    def snapshot(self, version: int | None = None) -> Snapshot:
+    def snapshot(self, version: int | None = None) -> SnapshotT:
         """The table at a version, the newest by default.
 
         Raises TableNotFoundError, UsageError (the version does not exist), DamagedTableError and
@@ -129,18 +141,18 @@ class Table(Protocol):
     def changes_since(self, version: int) -> Changes:
         """Commits after ``version``, oldest first."""
 
-    def check_writable(self, snapshot: Snapshot, operation: str) -> None:
+    def check_writable(self, snapshot: SnapshotT, operation: str) -> None:
         """Raise UnsupportedFeatureError or RefusedError if ``operation`` (rewrite, vacuum, manifest) may not touch
         this table.
         """
 
-    def scan_tasks(self, snapshot: Snapshot, columns: Sequence[str] | None = None) -> list[ScanTask]:
+    def scan_tasks(self, snapshot: SnapshotT, columns: Sequence[str] | None = None) -> list[ScanTask]:
         """Scan tasks, one per live file. Together they yield every live row, under logical names, in the order of
         ``columns``.
         """
 
     def rewrite_tasks(
-        self, snapshot: Snapshot, bins: Sequence[RewriteBin], target_bytes: int, compression: str | None = None
+        self, snapshot: SnapshotT, bins: Sequence[RewriteBin], target_bytes: int, compression: str | None = None
     ) -> list[RewriteTask]:
         """One task per bin, with the same id. ``compression``: of new files, if the table itself does not name one; see
         ``Policy.compression``.
@@ -148,7 +160,7 @@ class Table(Protocol):
 
     def commit(
         self,
-        base: Snapshot,
+        base: SnapshotT,
         replacements: Sequence[Replacement],
         *,
         operation: Mapping[str, Any],
@@ -179,7 +191,7 @@ class Table(Protocol):
         Raises RefusedError if ``guard`` forbids it.
         """
 
-    def retention(self, snapshot: Snapshot) -> int:
+    def retention(self, snapshot: SnapshotT) -> int:
         """How long unused files are kept: the table's own property, or the format's default; milliseconds. Raises
         RefusedError if the property is invalid.
         """
@@ -187,7 +199,7 @@ class Table(Protocol):
     def history(self, limit: int | None = None) -> list[HistoryEntry]:
         """Newest first."""
 
-    def oldest_dv(self, snapshot: Snapshot, limit: int = 1000) -> OldestDv | None:
+    def oldest_dv(self, snapshot: SnapshotT, limit: int = 1000) -> OldestDv | None:
         """When the first of a snapshot's files with a DV got one, found in at most ``limit`` commits; ``None`` without
         DVs. Each delete replaces the DV of a file, so the age counts from the file's first.
         """

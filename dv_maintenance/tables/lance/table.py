@@ -1,38 +1,49 @@
-"""A Lance table. A module of this package implements each method."""
-
-# ruff: noqa: ARG002 - arguments of the protocol that Lance does not use
+"""The ``Table`` protocol for Lance: each method is a function of a module of this folder."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, ClassVar
 
 from dv_maintenance.errors import DvMaintenanceError
+from dv_maintenance.storage import Storage
+from dv_maintenance.tables.binding import Receiver, deferred
 from dv_maintenance.tables.guard import NO_GUARD, VacuumGuard
-from dv_maintenance.tables.lance.snapshot import LanceSnapshot, load_snapshot
+from dv_maintenance.tables.lance.snapshot import load_snapshot
+from dv_maintenance.tables.rows import DeletesOnly
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from dv_maintenance.storage import Storage
-    from dv_maintenance.tables.capabilities import RenamedManifests, UndeleteResult
-    from dv_maintenance.tables.file_log import FileLog
-    from dv_maintenance.tables.fsck import LogFault, Remedy
-    from dv_maintenance.tables.lance.commit.preflight import Fault
-    from dv_maintenance.tables.lance.log.refs import Branch, Tag
-    from dv_maintenance.tables.model import Changes, HistoryEntry, OldestDv, Snapshot, VacuumResult
+    from dv_maintenance.tables.capabilities import UndeleteResult
+    from dv_maintenance.tables.fsck import LogFault
+    from dv_maintenance.tables.lance import file_log, fsck, writable
+    from dv_maintenance.tables.lance.commit import deletes, preflight, rewrites
+    from dv_maintenance.tables.lance.log import history, refs, versions
+    from dv_maintenance.tables.lance.rows import tasks
+    from dv_maintenance.tables.lance.snapshot import LanceSnapshot
+    from dv_maintenance.tables.lance.verbs import rename_manifests
+    from dv_maintenance.tables.model import VacuumResult
     from dv_maintenance.tables.predicate import Predicate
-    from dv_maintenance.tables.rows import ChangesOutcome, ColumnBounds, RowChanges, RowRules, RowWriteTask
-    from dv_maintenance.tables.table import CommitOutcome, Probe, Replacement
-    from dv_maintenance.tables.work import RewriteBin, RewriteTask, ScanTask, SourceFile
+    from dv_maintenance.tables.rows import RowWriteTask
+    from dv_maintenance.tables.table import Table
+else:
+    file_log, fsck, writable = deferred(__package__, "file_log", "fsck", "writable")
+    deletes, preflight, rewrites = deferred(f"{__package__}.commit", "deletes", "preflight", "rewrites")
+    history, refs, versions = deferred(f"{__package__}.log", "history", "refs", "versions")
+    (tasks,) = deferred(f"{__package__}.rows", "tasks")
+    (rename_manifests,) = deferred(f"{__package__}.verbs", "rename_manifests")
 
 __all__ = ["LanceTable"]
 
+_of_storage = Receiver[Storage]("storage")
+_of_root = Receiver[Storage]("root")
+
 
 @dataclass(frozen=True, slots=True)
-class LanceTable:
-    """Implements ``dv_maintenance.tables.table.Table``, which documents each method.
+class LanceTable(DeletesOnly):
+    """See ``dv_maintenance.tables.table.Table`` for what each method promises.
 
     The folder of a branch (``TABLE/tree/NAME``) is an ordinary table.
 
@@ -51,30 +62,17 @@ class LanceTable:
     def path_of(self, name: str) -> str:
         return name
 
-    def version(self, known: int | None = None) -> int:
-        from dv_maintenance.tables.lance.log.versions import latest_version
-
-        del known  # it saves no request, see latest_version
-        return latest_version(self.storage)
-
-    def probe(self, known: int | None = None) -> Probe:
-        from dv_maintenance.tables.lance.log.versions import probe
-
-        del known
-        return probe(self.storage)
-
-    def stamp(self, version: int) -> str | None:
-        from dv_maintenance.tables.lance.log.versions import stamp
-
-        return stamp(self.storage, version)
+    version = _of_storage(versions.latest_version)
+    probe = _of_storage(versions.probe)
+    stamp = _of_storage(versions.stamp)
 
     def snapshot(self, version: int | None = None) -> LanceSnapshot:
         return load_snapshot(self.storage, version)
 
-    def advanced(self, kept: Snapshot, version: int) -> LanceSnapshot | None:
+    def advanced(self, kept: LanceSnapshot, version: int) -> LanceSnapshot | None:
         """Fragments of ``kept`` that did not change are not parsed again."""
         try:
-            return load_snapshot(self.storage, version, known=cast("LanceSnapshot", kept))
+            return load_snapshot(self.storage, version, known=kept)
         except DvMaintenanceError:
             # Whatever is wrong, a full read reports it better.
             return None
@@ -82,102 +80,31 @@ class LanceTable:
     def parent_of(self, version: int) -> int:
         return version - 1
 
-    def changes_since(self, version: int) -> Changes:
-        from dv_maintenance.tables.lance.log.history import changes_since
+    changes_since = _of_storage(history.changes_since)
+    oldest_dv = _of_storage(history.oldest_dv)
+    history = _of_storage(history.history)
+    file_log = _of_storage(file_log.file_log)
 
-        return changes_since(self.storage, version)
+    check_writable = staticmethod(writable.check_writable)
+    scan_tasks = _of_storage(tasks.scan_tasks)
+    rewrite_tasks = _of_storage(tasks.rewrite_tasks)
+    commit = _of_storage(rewrites.commit)
+    commit_changes = _of_storage(deletes.commit_deletes)
 
-    def history(self, limit: int | None = None) -> list[HistoryEntry]:
-        from dv_maintenance.tables.lance.log.history import history
-
-        return history(self.storage, limit)
-
-    def file_log(self, snapshot: Snapshot, since: int) -> FileLog:
-        from dv_maintenance.tables.lance.file_log import file_log
-
-        return file_log(self.storage, cast("LanceSnapshot", snapshot), since)
-
-    def retention(self, snapshot: Snapshot) -> int:
-        from dv_maintenance.tables.lance.vacuum.retention import own_retention
-
-        return own_retention(cast("LanceSnapshot", snapshot).manifest, self.uri)
-
-    def oldest_dv(self, snapshot: Snapshot, limit: int = 1000) -> OldestDv | None:
-        from dv_maintenance.tables.lance.log.history import oldest_dv
-
-        return oldest_dv(self.storage, cast("LanceSnapshot", snapshot), limit)
-
-    def check_writable(self, snapshot: Snapshot, operation: str) -> None:
-        from dv_maintenance.tables.lance.writable import check_writable
-
-        check_writable(cast("LanceSnapshot", snapshot), operation)
-
-    def scan_tasks(self, snapshot: Snapshot, columns: Sequence[str] | None = None) -> list[ScanTask]:
-        from dv_maintenance.tables.lance.rows.tasks import scan_tasks
-
-        return scan_tasks(self.storage, cast("LanceSnapshot", snapshot), columns)
-
-    def may_match(self, snapshot: Snapshot, predicate: Predicate) -> pa.BooleanArray:
-        # Manifests have no column statistics.
+    def may_match(self, snapshot: LanceSnapshot, predicate: Predicate) -> pa.BooleanArray:
         import pyarrow as pa
 
+        del predicate  # manifests have no column statistics
         return pa.array([True] * snapshot.files.num_rows, pa.bool_())
 
-    def column_bounds(self, snapshot: Snapshot, columns: Sequence[str]) -> dict[str, ColumnBounds]:
-        return {}
+    def row_write_tasks(self, snapshot: LanceSnapshot, target_bytes: int) -> tuple[RowWriteTask, RowWriteTask]:
+        del target_bytes
+        raise writable.refused(snapshot, "update")
 
-    def local_times(self, snapshot: Snapshot, columns: Sequence[str]) -> dict[str, pa.ChunkedArray]:
-        return {}
+    def retention(self, snapshot: LanceSnapshot) -> int:
+        from dv_maintenance.tables.lance.vacuum.retention import own_retention
 
-    def row_rules(self, snapshot: Snapshot) -> RowRules:
-        from dv_maintenance.tables.rows import RowRules
-
-        return RowRules()
-
-    def row_write_tasks(self, snapshot: Snapshot, target_bytes: int) -> tuple[RowWriteTask, RowWriteTask]:
-        from dv_maintenance.tables.lance.writable import refused
-
-        raise refused(cast("LanceSnapshot", snapshot), "update")
-
-    def commit_changes(
-        self,
-        base: Snapshot,
-        changes: RowChanges,
-        *,
-        operation: Mapping[str, Any],
-        reads: Callable[[Snapshot], bool],
-        max_attempts: int = 10,
-    ) -> ChangesOutcome:
-        from dv_maintenance.tables.lance.commit.deletes import commit_deletes
-
-        return commit_deletes(
-            self.storage, cast("LanceSnapshot", base), changes, operation=operation, max_attempts=max_attempts
-        )
-
-    def rewrite_tasks(
-        self, snapshot: Snapshot, bins: Sequence[RewriteBin], target_bytes: int, compression: str | None = None
-    ) -> list[RewriteTask]:
-        from dv_maintenance.tables.lance.rows.tasks import rewrite_tasks
-
-        return rewrite_tasks(self.storage, cast("LanceSnapshot", snapshot), bins, target_bytes)
-
-    def commit(
-        self,
-        base: Snapshot,
-        replacements: Sequence[Replacement],
-        *,
-        operation: Mapping[str, Any],
-        max_attempts: int = 200,
-    ) -> CommitOutcome:
-        from dv_maintenance.tables.lance.commit.rewrites import commit
-
-        return commit(
-            self.storage,
-            cast("LanceSnapshot", base),
-            replacements,
-            operation=operation,
-            max_attempts=max_attempts,
-        )
+        return own_retention(snapshot.manifest, self.uri)
 
     def vacuum(
         self,
@@ -212,58 +139,27 @@ class LanceTable:
         return undelete(self.storage, self.version, returning, since=since, until=until, dry_run=dry_run)
 
     def is_clone(self) -> bool:
-        from dv_maintenance.tables.lance.log.versions import load_manifest
-
-        return bool(load_manifest(self.storage)[1].base_paths)
+        return bool(versions.load_manifest(self.storage)[1].base_paths)
 
     def protecting(self, clones: Sequence[str]) -> LanceTable:
         return LanceTable(self.storage, (*self.protected, *clones))
 
-    def rename_manifests(self, *, dry_run: bool = False, now: int | None = None) -> RenamedManifests:
-        from dv_maintenance.tables.lance.verbs.rename_manifests import rename_manifests
+    rename_manifests = _of_storage(rename_manifests.rename_manifests)
+    preflight = _of_storage(preflight.preflight)
+    needed_files = _of_storage(fsck.needed_files)
+    stored_sources = _of_storage(fsck.stored_sources)
+    remedies = _of_storage(fsck.remedies)
 
-        return rename_manifests(self.storage, dry_run=dry_run, now=now)
-
-    def preflight(self, version: int | None = None, fragments: Sequence[int] | None = None) -> tuple[Fault, ...]:
-        """Every fault of the deletion files of a version, the newest by default."""
-        from dv_maintenance.tables.lance.commit.preflight import preflight
-
-        return preflight(self.storage, version, fragments)
-
-    def needed_files(self, snapshot: Snapshot) -> pa.Table:
-        from dv_maintenance.tables.lance.fsck import needed_files
-
-        return needed_files(self.storage, cast("LanceSnapshot", snapshot))
-
-    def log_faults(self, snapshot: Snapshot) -> tuple[LogFault, ...]:
+    def log_faults(self, snapshot: LanceSnapshot) -> tuple[LogFault, ...]:
+        del snapshot
         return ()
 
-    def stored_sources(self, snapshot: Snapshot) -> Iterable[SourceFile]:
-        from dv_maintenance.tables.lance.fsck import stored_sources
-
-        return stored_sources(self.storage, cast("LanceSnapshot", snapshot))
-
-    def remedies(self, snapshot: Snapshot, kinds: Collection[str], back_to: int | None) -> tuple[Remedy, ...]:
-        from dv_maintenance.tables.lance.fsck import remedies
-
-        return remedies(self.storage, cast("LanceSnapshot", snapshot), kinds, back_to)
-
-    def tags(self) -> dict[str, Tag]:
-        """Tags by name, including those of all branches, even if this table is a branch."""
-        from dv_maintenance.tables.lance.log.refs import tags
-
-        return tags(self._root())
-
-    def branches(self) -> dict[str, Branch]:
-        """Branches by name, without the main branch."""
-        from dv_maintenance.tables.lance.log.refs import branches
-
-        return branches(self._root())
+    tags = _of_root(refs.tags)
+    branches = _of_root(refs.branches)
 
     def branch(self, name: str) -> LanceTable:
         """One of the ``branches``. Raises UsageError if there is no such branch."""
         from dv_maintenance.errors import UsageError
-        from dv_maintenance.storage import Storage
 
         known = self.branches()
         if name not in known:
@@ -272,14 +168,19 @@ class LanceTable:
                 table=self.uri,
                 next_step=f"use one of {', '.join(known)}" if known else "use the table itself, which has no branches",
             )
-        place = self._root()
+        place = self.root
         return LanceTable(Storage(place.uri_of(known[name].path), place.options), self.protected)
 
-    def _root(self) -> Storage:
-        from dv_maintenance.tables.lance.log.refs import root
-        from dv_maintenance.tables.lance.log.versions import load_manifest
-
+    @property
+    def root(self) -> Storage:
+        """The folder of the table, also for a branch."""
         # Only a branch can be in such a folder, and only its manifest shows how much of the path is its name.
         if "/tree/" not in self.uri:
             return self.storage
-        return root(self.storage, load_manifest(self.storage)[1].branch)
+        return refs.root(self.storage, versions.load_manifest(self.storage)[1].branch)
+
+
+if TYPE_CHECKING:
+
+    def _conforms(table: LanceTable) -> Table[LanceSnapshot]:
+        return table

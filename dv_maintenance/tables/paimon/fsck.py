@@ -68,8 +68,9 @@ def _sizes(files: pa.Table) -> pa.ChunkedArray:
     return files["size"]
 
 
-def remedies(kinds: Collection[str], back_to: int | None) -> tuple[Remedy, ...]:
+def remedies(snapshot: PaimonSnapshot, kinds: Collection[str], back_to: int | None) -> tuple[Remedy, ...]:
     """See ``FsckTable``."""
+    del snapshot
     found = []
     if back_to is not None:
         found.append(

@@ -1,38 +1,50 @@
-"""A Paimon table: each method is a module of this folder."""
-
-# ruff: noqa: ARG002 - the protocol's arguments that Paimon has no use for
+"""The ``Table`` protocol for Paimon: each method is a function of a module of this folder."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, ClassVar
 
-from dv_maintenance.errors import DvMaintenanceError
+from dv_maintenance.errors import DvMaintenanceError, RefusedError
+from dv_maintenance.storage import Storage
+from dv_maintenance.tables.binding import Receiver, deferred
 from dv_maintenance.tables.guard import NO_GUARD, VacuumGuard
 from dv_maintenance.tables.paimon.layout import Layout, table_layout
-from dv_maintenance.tables.paimon.snapshot import PaimonSnapshot, load_snapshot
+from dv_maintenance.tables.paimon.snapshot import load_snapshot
+from dv_maintenance.tables.rows import DeletesOnly
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from dv_maintenance.storage import Storage
-    from dv_maintenance.tables.capabilities import EngineName, UndeleteResult, WaitingRows
-    from dv_maintenance.tables.file_log import FileLog
-    from dv_maintenance.tables.fsck import LogFault, Remedy
-    from dv_maintenance.tables.model import Change, Changes, HistoryEntry, OldestDv, Snapshot, VacuumResult
-    from dv_maintenance.tables.paimon.log.refs import Tag
-    from dv_maintenance.tables.predicate import Predicate
-    from dv_maintenance.tables.rows import ChangesOutcome, ColumnBounds, RowChanges, RowRules, RowWriteTask
-    from dv_maintenance.tables.table import CommitOutcome, Probe, Replacement
-    from dv_maintenance.tables.work import RewriteBin, RewriteTask, ScanTask, SourceFile
+    from dv_maintenance.tables.capabilities import UndeleteResult
+    from dv_maintenance.tables.fsck import LogFault
+    from dv_maintenance.tables.model import VacuumResult
+    from dv_maintenance.tables.paimon import file_log, fsck, writable
+    from dv_maintenance.tables.paimon.commit import deletes, rewrites
+    from dv_maintenance.tables.paimon.log import history, refs, snapshots
+    from dv_maintenance.tables.paimon.rows import rewrite_tasks, skipping, tasks
+    from dv_maintenance.tables.paimon.snapshot import PaimonSnapshot
+    from dv_maintenance.tables.paimon.vacuum import run
+    from dv_maintenance.tables.paimon.verbs import engine_sql
+    from dv_maintenance.tables.rows import RowWriteTask
+    from dv_maintenance.tables.table import Table
+    from dv_maintenance.tables.work import SourceFile
+else:
+    file_log, fsck, writable = deferred(__package__, "file_log", "fsck", "writable")
+    deletes, rewrites = deferred(f"{__package__}.commit", "deletes", "rewrites")
+    history, refs, snapshots = deferred(f"{__package__}.log", "history", "refs", "snapshots")
+    rewrite_tasks, skipping, tasks = deferred(f"{__package__}.rows", "rewrite_tasks", "skipping", "tasks")
+    (run,) = deferred(f"{__package__}.vacuum", "run")
+    (engine_sql,) = deferred(f"{__package__}.verbs", "engine_sql")
 
 __all__ = ["PaimonTable"]
 
+_of_place = Receiver[Storage]("place")
+_of_layout = Receiver[Layout]("layout")
+
 
 @dataclass(frozen=True, slots=True)
-class PaimonTable:
+class PaimonTable(DeletesOnly):
     """A Paimon table, or a branch of one (``TABLE/branch/branch-NAME``).
 
     See ``dv_maintenance.tables.table.Table`` for what each method promises.
@@ -59,34 +71,17 @@ class PaimonTable:
     def path_of(self, name: str) -> str:
         return name
 
-    def version(self, known: int | None = None) -> int:
-        from dv_maintenance.tables.paimon.log.snapshots import latest_version
-
-        del known  # of no use: a rollback may have deleted that snapshot
-        return latest_version(self.layout)
-
-    def probe(self, known: int | None = None) -> Probe:
-        from dv_maintenance.tables.paimon.log.snapshots import probe
-
-        del known
-        return probe(self.layout)
-
-    def stamp(self, version: int) -> str | None:
-        from dv_maintenance.tables.paimon.log.snapshots import stamp
-
-        return stamp(self.layout, version)
+    version = _of_layout(snapshots.latest_version)
+    probe = _of_layout(snapshots.probe)
+    stamp = _of_layout(snapshots.stamp)
 
     def snapshot(self, version: int | None = None) -> PaimonSnapshot:
         return load_snapshot(self.place, version)
 
-    def advanced(self, kept: Snapshot, version: int) -> PaimonSnapshot | None:
+    def advanced(self, kept: PaimonSnapshot, version: int) -> PaimonSnapshot | None:
         """Manifests that ``kept`` has read are not read again."""
         try:
-            return (
-                None
-                if version < kept.version
-                else load_snapshot(self.place, version, known=cast("PaimonSnapshot", kept))
-            )
+            return None if version < kept.version else load_snapshot(self.place, version, known=kept)
         except DvMaintenanceError:
             # A full read reports whatever is wrong more precisely.
             return None
@@ -94,97 +89,37 @@ class PaimonTable:
     def parent_of(self, version: int) -> int:
         return version - 1
 
-    def changes_since(self, version: int) -> Changes:
-        from dv_maintenance.tables.paimon.log.history import changes_since
+    changes_since = _of_place(history.changes_since)
+    oldest_dv = _of_place(history.oldest_dv)
+    history = _of_place(history.history)
+    file_log = _of_place(file_log.file_log)
 
-        return changes_since(self.place, version)
+    def check_writable(self, snapshot: PaimonSnapshot, operation: str) -> None:
+        if operation == "vacuum":
+            return run.check_cleanable(self.layout)
+        return writable.check_writable(snapshot, operation)
 
-    def history(self, limit: int | None = None) -> list[HistoryEntry]:
-        from dv_maintenance.tables.paimon.log.history import history
+    def engine_only_reason(self, snapshot: PaimonSnapshot) -> str | None:
+        try:
+            self.check_writable(snapshot, "rewrite")
+        except RefusedError as error:
+            return str(error)
+        return None
 
-        return history(self.place, limit)
+    scan_tasks = _of_layout(tasks.scan_tasks)
+    rewrite_tasks = _of_layout(rewrite_tasks.rewrite_tasks)
+    commit = _of_place(rewrites.commit_replacements)
+    may_match = _of_layout(skipping.may_match)
+    commit_changes = _of_place(deletes.commit_deletes)
 
-    def file_log(self, snapshot: Snapshot, since: int) -> FileLog:
-        from dv_maintenance.tables.paimon.file_log import file_log
+    def row_write_tasks(self, snapshot: PaimonSnapshot, target_bytes: int) -> tuple[RowWriteTask, RowWriteTask]:
+        del target_bytes
+        raise writable.refused(snapshot, "update")
 
-        return file_log(self.place, cast("PaimonSnapshot", snapshot), since)
-
-    def retention(self, snapshot: Snapshot) -> int:
+    def retention(self, snapshot: PaimonSnapshot) -> int:
         from dv_maintenance.tables.paimon.vacuum.retention import retention_of
 
         return retention_of(snapshot.properties, self.uri, None, allow_short=False).kept_for
-
-    def oldest_dv(self, snapshot: Snapshot, limit: int = 1000) -> OldestDv | None:
-        from dv_maintenance.tables.paimon.log.history import oldest_dv
-
-        return oldest_dv(self.place, cast("PaimonSnapshot", snapshot), limit)
-
-    def scan_tasks(self, snapshot: Snapshot, columns: Sequence[str] | None = None) -> list[ScanTask]:
-        from dv_maintenance.tables.paimon.rows.tasks import scan_tasks
-
-        return scan_tasks(self.layout, cast("PaimonSnapshot", snapshot), columns)
-
-    def check_writable(self, snapshot: Snapshot, operation: str) -> None:
-        if operation == "vacuum":
-            from dv_maintenance.tables.paimon.vacuum.run import check_cleanable
-
-            return check_cleanable(self.layout)
-        from dv_maintenance.tables.paimon.writable import check_writable
-
-        return check_writable(cast("PaimonSnapshot", snapshot), operation)
-
-    def rewrite_tasks(
-        self, snapshot: Snapshot, bins: Sequence[RewriteBin], target_bytes: int, compression: str | None = None
-    ) -> list[RewriteTask]:
-        from dv_maintenance.tables.paimon.rows.rewrite_tasks import rewrite_tasks
-
-        return rewrite_tasks(self.layout, cast("PaimonSnapshot", snapshot), bins, target_bytes, compression)
-
-    def commit(
-        self,
-        base: Snapshot,
-        replacements: Sequence[Replacement],
-        *,
-        operation: Mapping[str, Any],
-        max_attempts: int = 10,
-    ) -> CommitOutcome:
-        from dv_maintenance.tables.paimon.commit.rewrites import commit_replacements
-
-        return commit_replacements(self.place, cast("PaimonSnapshot", base), replacements, max_attempts=max_attempts)
-
-    def may_match(self, snapshot: Snapshot, predicate: Predicate) -> pa.BooleanArray:
-        from dv_maintenance.tables.paimon.rows.skipping import may_match
-
-        return may_match(self.layout, cast("PaimonSnapshot", snapshot), predicate)
-
-    def column_bounds(self, snapshot: Snapshot, columns: Sequence[str]) -> dict[str, ColumnBounds]:
-        return {}
-
-    def local_times(self, snapshot: Snapshot, columns: Sequence[str]) -> dict[str, pa.ChunkedArray]:
-        return {}
-
-    def row_rules(self, snapshot: Snapshot) -> RowRules:
-        from dv_maintenance.tables.rows import RowRules
-
-        return RowRules()
-
-    def row_write_tasks(self, snapshot: Snapshot, target_bytes: int) -> tuple[RowWriteTask, RowWriteTask]:
-        from dv_maintenance.tables.paimon.writable import refused
-
-        raise refused(cast("PaimonSnapshot", snapshot), "update")
-
-    def commit_changes(
-        self,
-        base: Snapshot,
-        changes: RowChanges,
-        *,
-        operation: Mapping[str, Any],
-        reads: Callable[[Snapshot], bool],
-        max_attempts: int = 10,
-    ) -> ChangesOutcome:
-        from dv_maintenance.tables.paimon.commit.deletes import commit_deletes
-
-        return commit_deletes(self.place, cast("PaimonSnapshot", base), changes, max_attempts=max_attempts)
 
     def vacuum(
         self,
@@ -196,9 +131,7 @@ class PaimonTable:
         now: int | None = None,
         guard: VacuumGuard = NO_GUARD,
     ) -> VacuumResult:
-        from dv_maintenance.tables.paimon.vacuum.run import vacuum
-
-        return vacuum(
+        return run.vacuum(
             self.place,
             retention=retention,
             dry_run=dry_run,
@@ -215,17 +148,6 @@ class PaimonTable:
         returning = PaimonReturning(self.storage)
         return undelete(self.storage, self.version, returning, since=since, until=until, dry_run=dry_run)
 
-    def engine_only_reason(self, snapshot: Snapshot) -> str | None:
-        from dv_maintenance.errors import RefusedError
-
-        try:
-            self.check_writable(snapshot, "rewrite")
-        except RefusedError as error:
-            return str(error)
-        return None
-
-    # -- the engine's own maintenance --------------------------------------------------------------------------------
-
     @property
     def engine_extension(self) -> str:
         from dv_maintenance.tables.paimon.verbs.engine_sql import EXTENSION
@@ -238,88 +160,33 @@ class PaimonTable:
 
         return ADVICE
 
-    def engine_name(self, settings: Mapping[str, str], wanted: str | None) -> EngineName:
-        from dv_maintenance.tables.paimon.verbs.engine_sql import name_of
+    engine_name = _of_layout(engine_sql.name_of)
+    engine_probe = staticmethod(engine_sql.probe)
+    engine_statements = staticmethod(engine_sql.statements)
+    engine_only_moves_rows = _of_layout(engine_sql.only_moves_rows)
+    engine_waiting = _of_layout(engine_sql.waiting)
+    engine_rows = staticmethod(engine_sql.rows_query)
 
-        return name_of(self.layout, settings, wanted)
-
-    def engine_probe(self, name: EngineName, snapshot: Snapshot) -> tuple[str, tuple[Any, ...]] | None:
-        from dv_maintenance.tables.paimon.verbs.engine_sql import probe
-
-        return probe(name, cast("PaimonSnapshot", snapshot))
-
-    def engine_statements(self, job: str, name: EngineName, snapshot: Snapshot) -> tuple[str, ...]:
-        from dv_maintenance.tables.paimon.verbs.engine_sql import statements
-
-        return statements(job, name, data_evolution=cast("PaimonSnapshot", snapshot).options.data_evolution)
-
-    def engine_only_moves_rows(self, change: Change) -> bool:
-        from dv_maintenance.tables.paimon.log.schema import newest_schema
-        from dv_maintenance.tables.paimon.verbs.engine_sql import moves
-
-        return moves(change, primary_key=bool(newest_schema(self.layout).primary_keys))
-
-    def engine_waiting(self, old: Snapshot, new: Snapshot) -> WaitingRows | None:
-        from dv_maintenance.tables.paimon.verbs.engine_sql import waiting
-
-        return waiting(self.layout, cast("PaimonSnapshot", old), cast("PaimonSnapshot", new))
-
-    def engine_rows(self, name: EngineName, snapshot: Snapshot) -> str | None:
-        from dv_maintenance.tables.paimon.verbs.engine_sql import rows_query
-
-        return rows_query(name, cast("PaimonSnapshot", snapshot))
-
-    def engine_sources(self, snapshot: Snapshot) -> Iterable[SourceFile]:
+    def engine_sources(self, snapshot: PaimonSnapshot) -> Iterable[SourceFile]:
         """The files of the snapshot and of every tag."""
-        from dv_maintenance.tables.paimon.verbs.engine_sql import sources
-
         tagged = (self.snapshot(tag.snapshot.id) for tag in self.tags().values())
-        return sources(self.layout, chain([cast("PaimonSnapshot", snapshot)], tagged))
+        return engine_sql.sources(self.layout, chain([snapshot], tagged))
 
-    # -- fsck ----------------------------------------------------------------------------------------------------------
+    needed_files = staticmethod(fsck.needed_files)
+    stored_sources = _of_layout(engine_sql.stored_sources)
+    remedies = staticmethod(fsck.remedies)
 
-    def needed_files(self, snapshot: Snapshot) -> pa.Table:
-        from dv_maintenance.tables.paimon.fsck import needed_files
-
-        return needed_files(cast("PaimonSnapshot", snapshot))
-
-    def log_faults(self, snapshot: Snapshot) -> tuple[LogFault, ...]:
+    def log_faults(self, snapshot: PaimonSnapshot) -> tuple[LogFault, ...]:
+        del snapshot
         return ()
 
-    def stored_sources(self, snapshot: Snapshot) -> Iterable[SourceFile]:
-        from dv_maintenance.tables.paimon.verbs.engine_sql import sources
-
-        return sources(self.layout, iter([cast("PaimonSnapshot", snapshot)]))
-
-    def remedies(self, snapshot: Snapshot, kinds: Collection[str], back_to: int | None) -> tuple[Remedy, ...]:
-        from dv_maintenance.tables.paimon.fsck import remedies
-
-        return remedies(kinds, back_to)
-
-    # -- tags and branches -------------------------------------------------------------------------------------------
-
-    def tags(self) -> dict[str, Tag]:
-        """The tags of the branch, by name."""
-        from dv_maintenance.tables.paimon.log.refs import tags
-
-        return tags(self.layout)
-
-    def consumers(self) -> dict[str, int]:
-        """The snapshot that each consumer reads next, by the consumer's id."""
-        from dv_maintenance.tables.paimon.log.refs import consumers
-
-        return consumers(self.layout)
-
-    def branches(self) -> tuple[str, ...]:
-        """Names of all branches except the main one."""
-        from dv_maintenance.tables.paimon.log.refs import branches
-
-        return branches(self.layout)
+    tags = _of_layout(refs.tags)
+    consumers = _of_layout(refs.consumers)
+    branches = _of_layout(refs.branches)
 
     def branch(self, name: str) -> PaimonTable:
         """One of the ``branches``. Raises UsageError if there is no such branch."""
         from dv_maintenance.errors import UsageError
-        from dv_maintenance.storage import Storage
 
         known = self.branches()
         if name not in known:
@@ -330,3 +197,9 @@ class PaimonTable:
             )
         root = self.layout.storage
         return PaimonTable(Storage(root.uri_of(f"branch/branch-{name}"), root.options))
+
+
+if TYPE_CHECKING:
+
+    def _conforms(table: PaimonTable) -> Table[PaimonSnapshot]:
+        return table

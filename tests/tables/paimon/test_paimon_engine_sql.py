@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -406,10 +407,11 @@ def test_spark_takes_the_statements(spark: SparkSession, keyed: PaimonWriter) ->
     snapshot = table.snapshot()
     for name in (EngineName("lake", "db", "t"), EngineName("`my lake`", "`d-b`", "`t 1`")):
         for job in ("optimize", "purge", "vacuum"):
-            for statement in paimon_sql.statements(job, name):
+            for statement in paimon_sql.statements(job, name, snapshot):
                 parser.parsePlan(statement)
                 parser.parseMultipartIdentifier(statement.split("'")[1])
-        (statement,) = paimon_sql.statements("purge", name, data_evolution=True)
+        evolving = replace(snapshot, properties={**snapshot.properties, "data-evolution.enabled": "true"})
+        (statement,) = paimon_sql.statements("purge", name, evolving)
         parser.parsePlan(statement)
         for query in (paimon_sql.probe(name, snapshot)[0], paimon_sql.rows_query(name, snapshot)):
             parser.parsePlan(query)

@@ -73,7 +73,7 @@ def changes_since(storage: Storage, version: int) -> Changes:
     return Changes(version, newest, max([*changed, *unseen], default=None), commits)
 
 
-def oldest_dv(storage: Storage, snapshot: Snapshot, limit: int) -> OldestDv | None:
+def oldest_dv(storage: Storage, snapshot: Snapshot, limit: int = 1000) -> OldestDv | None:
     """The earliest time at which a live file got its first DV; ``None`` if no file has one. Reads at most ``limit``
     commits, from the snapshot's version backwards, until the first DV of each file is found.
 

@@ -14,7 +14,7 @@ from dv_maintenance.tables.delta.rows.layout import file_schema
 from dv_maintenance.tables.delta.rows.row_tracking import stored_columns
 from dv_maintenance.tables.delta.rows.schema import arrow_schema, column_mapping_mode, physical_name, physical_schema
 from dv_maintenance.tables.delta.rows.stats import stats_columns
-from dv_maintenance.tables.delta.rows.tasks import compression
+from dv_maintenance.tables.delta.rows.tasks import codec_of
 from dv_maintenance.tables.rows import RowRules, RowWriteTask, row_id_name
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def row_write_tasks(storage: Storage, snapshot: DeltaSnapshot, target_bytes: int
     spread = metadata.configuration.get("delta.randomizeFilePrefixes", "").lower() == "true"
     hive = not spread and column_mapping_mode(metadata) == "none"
     prefix = "" if hive else f"/{uuid4().hex[:2]}"
-    codec = compression(metadata)
+    codec = codec_of(metadata)
     rows = RowWriteTask(columns, schema, storage.uri + prefix, hive, target_bytes, codec, stats_columns(metadata))
     changes = RowWriteTask(
         (*[by_physical[name] for name in plain.names], _CHANGE_TYPE),

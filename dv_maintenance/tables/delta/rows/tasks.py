@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.work import RewriteBin
 
 __all__ = [
-    "compression",
+    "codec_of",
     "descriptor",
     "dv_ref",
     "log_path",
@@ -98,9 +98,9 @@ def rewrite_tasks(
     snapshot: DeltaSnapshot,
     bins: Sequence[RewriteBin],
     target_bytes: int,
-    wanted_compression: str | None = None,
+    compression: str | None = None,
 ) -> list[RewriteTask]:
-    """One task per bin, under its id. ``wanted_compression``: the codec of new files, unless the table's property names
+    """One task per bin, under its id. ``compression``: the codec of new files, unless the table's property names
     another one.
 
     Raises
@@ -111,7 +111,7 @@ def rewrite_tasks(
     """
     metadata = snapshot.metadata
     schema, match_by = file_schema(snapshot.protocol, metadata), _match_by(metadata)
-    codec, stats = compression(metadata, wanted_compression), stats_columns(metadata)
+    codec, stats = codec_of(metadata, compression), stats_columns(metadata)
     live = _live_inputs(storage, snapshot, bins)
     return [
         RewriteTask(
@@ -122,7 +122,7 @@ def rewrite_tasks(
             compression=codec,
             stats_columns=stats,
             order_by=tuple(physical_name(snapshot.schema.field(name)) for name in wanted.order_by),
-            compression_required=_CODEC in metadata.configuration or wanted_compression is not None,
+            compression_required=_CODEC in metadata.configuration or compression is not None,
         )
         for wanted in bins
     ]
@@ -161,7 +161,7 @@ def _match_by(metadata: Metadata) -> str:
     return "id" if column_mapping_mode(metadata) == "id" else "name"
 
 
-def compression(metadata: Metadata, wanted: str | None = None) -> str:
+def codec_of(metadata: Metadata, wanted: str | None = None) -> str:
     """The codec of new files: the table's property, else ``wanted``, else the default. Raises RefusedError."""
     codec = metadata.configuration.get(_CODEC, wanted or _DEFAULT_CODEC)
     if codec.lower() not in _CODECS:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
 
@@ -10,11 +11,9 @@ from dv_maintenance.tables.capabilities import EngineName
 
 if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
+    from dv_maintenance.tables.model import Snapshot
 
-__all__ = ["ADVICE", "EXTENSION", "name_of", "statements"]
-
-EXTENSION: Final = "io.delta.sql.DeltaSparkSessionExtension"
-ADVICE: Final = f"put the engine's jars on its class path, and {EXTENSION} into spark.sql.extensions"
+__all__ = ["engine_name", "statements"]
 
 # VACUUM without RETAIN: delta-spark applies the table's property, whatever the statement says.
 _STATEMENTS: Final = {
@@ -24,8 +23,9 @@ _STATEMENTS: Final = {
 }
 
 
-def name_of(storage: Storage, wanted: str | None) -> EngineName:
+def engine_name(storage: Storage, settings: Mapping[str, str], wanted: str | None) -> EngineName:
     """The table's name, made from its path. Raises UsageError if ``wanted`` names a table in a catalog."""
+    del settings
     if wanted is not None:
         raise UsageError("a Delta table is named by its path, not by a name in a catalog", table=storage.uri)
     # Hadoop takes a path literally: nothing in it is percent-encoded.
@@ -33,8 +33,9 @@ def name_of(storage: Storage, wanted: str | None) -> EngineName:
     return EngineName("", "delta", f"`{path}`")
 
 
-def statements(job: str, name: EngineName) -> tuple[str, ...]:
+def statements(job: str, name: EngineName, snapshot: Snapshot) -> tuple[str, ...]:
     """The statements of a job. Raises UsageError if the job is unknown."""
+    del snapshot
     if job not in _STATEMENTS:
         raise UsageError(f"unknown job {job!r}", next_step=f"use one of {', '.join(_STATEMENTS)}")
     return (_STATEMENTS[job].format(table=f"{name.database}.{name.table}"),)

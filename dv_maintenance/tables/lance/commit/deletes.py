@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
@@ -52,6 +52,7 @@ def commit_deletes(
     changes: RowChanges,
     *,
     operation: Mapping[str, Any],
+    reads: Callable[[LanceSnapshot], bool],
     max_attempts: int = 10,
 ) -> ChangesOutcome:
     """Commit the deletion of rows, see ``RowLevelTable.commit_changes``.
@@ -69,6 +70,7 @@ def commit_deletes(
     StorageError : the storage did not answer; the message says whether the commit is known to have failed.
     RefusedError : pylance is missing or too old; or a folder of the table is a link.
     """
+    del reads  # Lance decides by the fragments that changed
     if changes.added or changes.change_files:
         raise VerificationError(
             "this release commits only deletions to Lance tables, not new rows",

@@ -61,7 +61,7 @@ def commit(
     replacements: Sequence[Replacement],
     *,
     operation: Mapping[str, Any],
-    max_attempts: int,
+    max_attempts: int = 200,
 ) -> CommitOutcome:
     """See ``Table.commit``. Every replacement is committed as its own version.
 

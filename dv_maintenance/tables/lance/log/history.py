@@ -89,7 +89,7 @@ def changes_since(storage: Storage, version: int) -> Changes:
     return Changes(version, newest, max([*changed_versions, *unseen], default=None), tuple(commits))
 
 
-def oldest_dv(storage: Storage, snapshot: LanceSnapshot, limit: int) -> OldestDv | None:
+def oldest_dv(storage: Storage, snapshot: LanceSnapshot, limit: int = 1000) -> OldestDv | None:
     """When the first of the snapshot's fragments with a deletion file got one.
 
     Each delete replaces a fragment's deletion file, so the search is for the first version in which one of these

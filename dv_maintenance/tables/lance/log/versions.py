@@ -74,11 +74,10 @@ def manifest_name(version: int, scheme: str) -> str:
     return f"{version}.manifest" if scheme == "V1" else f"{_TOP - version:020d}.manifest"
 
 
-def latest_version(storage: Storage) -> int:
+def latest_version(storage: Storage, known: int | None = None) -> int:
     """The newest version, from one listing: the whole folder on local disk, one page of an object store with V2 names.
 
-    Knowing an earlier version does not make this cheaper: the version after it may have been cleaned up, so a missing
-    next number proves nothing.
+    known : of no use. The version after it may have been cleaned up, so a missing next number proves nothing.
 
     Raises
     ------
@@ -86,11 +85,13 @@ def latest_version(storage: Storage) -> int:
     RefusedError : the manifests have both naming schemes.
     DamagedTableError : the folder of versions has no manifest.
     """
+    del known
     return _newest(storage)[0].version
 
 
-def probe(storage: Storage) -> Probe:
+def probe(storage: Storage, known: int | None = None) -> Probe:
     """As :func:`latest_version`, with the stamp of its manifest: in an object store from the same request."""
+    del known
     file, info = _newest(storage)
     return Probe(file.version, stamp_of(info or storage.head(file.path)))
 

@@ -34,7 +34,11 @@ def scan_tasks(storage: Storage, snapshot: LanceSnapshot, columns: Sequence[str]
 
 
 def rewrite_tasks(
-    storage: Storage, snapshot: LanceSnapshot, bins: Sequence[RewriteBin], target_bytes: int
+    storage: Storage,
+    snapshot: LanceSnapshot,
+    bins: Sequence[RewriteBin],
+    target_bytes: int,
+    compression: str | None = None,
 ) -> list[RewriteTask]:
     """One task per bin, with its fragments in the table's order.
 
@@ -43,6 +47,7 @@ def rewrite_tasks(
     UsageError : a bin is to be ordered by columns, or names a fragment that the version does not have.
     DamagedTableError : preflight finds faults in fragments of the bins; lists all of them.
     """
+    del compression  # Lance chooses it
     files = snapshot.files
     keys = {
         FileKey(path, dv): at

@@ -6,7 +6,7 @@ one delete file per write and bucket).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +29,13 @@ __all__ = ["commit_deletes"]
 
 
 def commit_deletes(
-    place: Storage, base: PaimonSnapshot, changes: RowChanges, *, max_attempts: int = 10
+    place: Storage,
+    base: PaimonSnapshot,
+    changes: RowChanges,
+    *,
+    operation: Mapping[str, Any],
+    reads: Callable[[PaimonSnapshot], bool],
+    max_attempts: int = 10,
 ) -> ChangesOutcome:
     """Commit the deletion of rows, see ``RowLevelTable.commit_changes``. Like Paimon's DELETE, it is an OVERWRITE
     snapshot.
@@ -43,6 +49,7 @@ def commit_deletes(
     VerificationError : the changes contradict the snapshot; nothing was committed.
     ConflictError, StorageError, DamagedTableError, UnsupportedFeatureError, RefusedError : see ``publish``.
     """
+    del operation, reads  # a snapshot has no place for the one, and appends are ordered after the delete
     if changes.added or changes.change_files:
         raise _wrong(base, "this release commits only deletions to Paimon tables, not new rows")
     if not changes.deleted:

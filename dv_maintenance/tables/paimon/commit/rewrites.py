@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow.compute as pc
 
@@ -89,6 +89,7 @@ def commit_replacements(
     base: PaimonSnapshot,
     replacements: Sequence[Replacement],
     *,
+    operation: Mapping[str, Any],
     max_attempts: int = 10,
 ) -> CommitOutcome:
     """Commit the replacements that are still valid, see ``Table.commit``.
@@ -98,6 +99,7 @@ def commit_replacements(
     VerificationError : the replacements would change what a query returns; nothing was committed.
     ConflictError, StorageError, DamagedTableError, UnsupportedFeatureError, RefusedError : see ``publish``.
     """
+    del operation  # a snapshot has no place for it
     inputs = {key for each in replacements for key in each.inputs}
     names = {key.path.rpartition("/")[2] for key in inputs}
     live = {file.key: file for file in live_files(base, names).values() if file.key in inputs}

@@ -107,7 +107,7 @@ def changes_since(storage: Storage, version: int) -> Changes:
     return Changes(version, newest, max([*changed, *unseen], default=None), tuple(commits))
 
 
-def oldest_dv(storage: Storage, snapshot: PaimonSnapshot, limit: int) -> OldestDv | None:
+def oldest_dv(storage: Storage, snapshot: PaimonSnapshot, limit: int = 1000) -> OldestDv | None:
     """When the oldest DV of a live file was committed.
 
     Walks back for as long as any of these files has a DV. DV ids can't be compared: a delete that changes the DV of one

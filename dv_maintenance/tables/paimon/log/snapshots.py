@@ -63,11 +63,13 @@ class SnapshotFile:
     body: Mapping[str, Any] = field(repr=False)
 
 
-def latest_version(layout: Layout) -> int:
+def latest_version(layout: Layout, known: int | None = None) -> int:
     """The id of the newest snapshot; 0 before the first commit.
 
     Costs one listing on local disk. Elsewhere it reads the hint and checks for a successor. It lists only if the hint
     is wrong.
+
+    known : of no use. A rollback may have deleted that snapshot.
 
     Raises
     ------
@@ -75,11 +77,13 @@ def latest_version(layout: Layout) -> int:
     StorageError : as :meth:`Layout.schemas`.
     DamagedTableError : there is a hint, but no snapshot.
     """
+    del known
     return _newest(layout)[0]
 
 
-def probe(layout: Layout) -> Probe:
+def probe(layout: Layout, known: int | None = None) -> Probe:
     """As :func:`latest_version`, with the stamp of its snapshot file: in an object store from the same requests."""
+    del known
     version, found = _newest(layout)
     return Probe(version, found or stamp(layout, version) or "")
 

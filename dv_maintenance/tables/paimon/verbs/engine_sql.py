@@ -8,7 +8,7 @@ put into a statement.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
@@ -20,7 +20,7 @@ from dv_maintenance.errors import RefusedError, UsageError
 from dv_maintenance.files.arrays import strings
 from dv_maintenance.tables.capabilities import EngineName, WaitingRows
 from dv_maintenance.tables.paimon.layout import Layout
-from dv_maintenance.tables.paimon.log.schema import read_schema
+from dv_maintenance.tables.paimon.log.schema import newest_schema, read_schema
 from dv_maintenance.tables.paimon.rows.tasks import COLUMNS, field_in, source_of, stored_source
 from dv_maintenance.tables.work import RowFilter, ScanTask
 
@@ -29,7 +29,18 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.paimon.snapshot import PaimonSnapshot
     from dv_maintenance.tables.work import SourceFile
 
-__all__ = ["ADVICE", "EXTENSION", "moves", "name_of", "probe", "rows_query", "sources", "statements", "waiting"]
+__all__ = [
+    "ADVICE",
+    "EXTENSION",
+    "name_of",
+    "only_moves_rows",
+    "probe",
+    "rows_query",
+    "sources",
+    "statements",
+    "stored_sources",
+    "waiting",
+]
 
 EXTENSION: Final = "org.apache.paimon.spark.extensions.PaimonSparkSessionExtensions"
 ADVICE: Final = (
@@ -133,12 +144,12 @@ def _place(uri: str) -> str:
     return f"{_SCHEMES.get(scheme, scheme)}:/{rest}"
 
 
-def statements(job: str, name: EngineName, *, data_evolution: bool = False) -> tuple[str, ...]:
+def statements(job: str, name: EngineName, snapshot: PaimonSnapshot) -> tuple[str, ...]:
     """The statements of a job. Raises UsageError if the job is unknown."""
     if job not in _STATEMENTS:
         raise UsageError(f"unknown job {job!r}", next_step=f"use one of {', '.join(_STATEMENTS)}")
     table = f"{name.database}.{name.table}"
-    found = _MATERIALIZE if data_evolution and job == "purge" else _STATEMENTS[job]
+    found = _MATERIALIZE if snapshot.options.data_evolution and job == "purge" else _STATEMENTS[job]
     return tuple(each.format(catalog=name.catalog, table=table) for each in found)
 
 
@@ -170,9 +181,9 @@ def rows_query(name: EngineName, snapshot: PaimonSnapshot) -> str:
 # -- checks -------------------------------------------------------------------------------------------------------
 
 
-def moves(change: Change, *, primary_key: bool) -> bool:
+def only_moves_rows(layout: Layout, change: Change) -> bool:
     """Whether a snapshot only moves rows. A compaction of a primary-key table may also make waiting rows visible."""
-    return change.operation == "COMPACT" and (primary_key or not change.data_changed)
+    return change.operation == "COMPACT" and (not change.data_changed or bool(newest_schema(layout).primary_keys))
 
 
 def waiting(layout: Layout, old: PaimonSnapshot, new: PaimonSnapshot) -> WaitingRows | None:
@@ -210,7 +221,12 @@ def _key_tasks(
         yield ScanTask((replace(source_of(layout, snapshot, row), only=only),), shape)
 
 
-def sources(layout: Layout, snapshots: Iterator[PaimonSnapshot]) -> Iterator[SourceFile]:
+def stored_sources(layout: Layout, snapshot: PaimonSnapshot) -> Iterator[SourceFile]:
+    """See ``FsckTable``."""
+    return sources(layout, [snapshot])
+
+
+def sources(layout: Layout, snapshots: Iterable[PaimonSnapshot]) -> Iterator[SourceFile]:
     """Every live file of the snapshots, once, even if no reader opens it."""
     seen = set()
     for snapshot in snapshots:
