@@ -59,23 +59,20 @@ _FORMATS: Final = {
     "parquet": FileFormat("Parquet", "parquet.reader:open_parquet", writer="parquet.writer:ParquetFiles"),
     "orc": FileFormat("ORC", "whole_file:open_whole", "orc.reader:open_orc", "orc.writer:OrcFiles"),
     "avro": FileFormat("Avro", "whole_file:open_whole", "avro.reader:open_avro"),
+    "parts": FileFormat("several files", "rows.side_by_side:open_parts"),
     "lance": FileFormat("Lance", "lance.reader:open_fragment", rewriter="lance.rewrite:rewrite_fragments"),
 }
 
 
 def format_of(source: SourceFile) -> FileFormat:
     """The format of a source. Raises RefusedError if it is unknown; the error names the file."""
-    found = _FORMATS.get(name_of(source))
+    found = _FORMATS.get(source.format)
     if found is None:
         raise RefusedError(
             f"{source.uri} is in the format {source.format}, which this release cannot read",
             next_step="read the table with its own engine",
         )
     return found
-
-
-def name_of(source: SourceFile) -> str:
-    return source.format if source.fragment is None else "lance"
 
 
 def writer_of(name: str) -> NewFormat:
@@ -92,7 +89,7 @@ def writer_of(name: str) -> NewFormat:
 
 def rewriter_of(task: RewriteTask) -> Rewrite | None:
     """The function that runs the whole task; ``None`` if rows are read and written here."""
-    for name in {name_of(source) for source in task.scan.sources}:
+    for name in {source.format for source in task.scan.sources}:
         found = _FORMATS.get(name)
         if found is not None and found.rewriter is not None:
             rewriter: Rewrite = _member(found.rewriter)

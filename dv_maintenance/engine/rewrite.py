@@ -118,9 +118,7 @@ def rewrite(
         seconds=time.perf_counter() - started,
         source_rows=tuple(rows),
         source_purged=tuple(purged),
-        groups=groups,
-        groups_copied=groups_copied,
-        bytes_copied=bytes_copied,
+        details={"row_groups": groups, "row_groups_copied": groups_copied, "bytes_copied": bytes_copied},
     )
 
 

@@ -44,12 +44,6 @@ def open_source(
     ------
     As :func:`scan`, and RefusedError if a library is missing.
     """
-    if source.parts:
-        from dv_maintenance.engine.rows.side_by_side import open_parts
-
-        with open_parts(source, task, storage, open_source) as together:
-            yield together
-        return
     if known is not None:
         from dv_maintenance.engine.parquet.reader import open_parquet
 

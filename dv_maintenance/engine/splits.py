@@ -85,7 +85,7 @@ def _spans(size: int, target_bytes: int) -> Iterator[tuple[int, Span]]:
 
 
 def _can_be_cut(source: SourceFile) -> bool:
-    return source.fragment is None and not source.parts and source.format == "parquet"
+    return source.format == "parquet"
 
 
 def _alike(one: ScanTask, other: ScanTask) -> bool:

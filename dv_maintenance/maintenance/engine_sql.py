@@ -290,8 +290,10 @@ def _keys(table: Table, snapshot: Snapshot) -> set[_Key]:
 
 def _key(task: ScanTask) -> _Key:
     """Identifies what is read for an entry of ``snapshot.files``: the files that hold its rows, with their DV."""
+    from dv_maintenance.engine.rows.side_by_side import parts_of
+
     (source,) = task.sources
-    return (source.key, source.uri, *(part.uri for part in source.parts))
+    return (source.key, *(part.uri for part in parts_of(source)))
 
 
 def _fingerprint(

@@ -143,8 +143,8 @@ class FsckTable(Table, Protocol):
         """What is wrong with the log although the snapshot could be read."""
 
     def stored_sources(self, snapshot: Snapshot) -> Iterable[SourceFile]:
-        """Every data file of the snapshot with its DV, whether this package can read its rows or not. Files that hold
-        the rows of one live file together are ``parts``.
+        """Every data file of the snapshot with its DV, whether this package can read its rows or not. If several files
+        hold the rows of one live file together, the first of them has the DV.
         """
 
     def remedies(self, snapshot: Snapshot, kinds: Collection[str], back_to: int | None) -> tuple[Remedy, ...]:

@@ -41,7 +41,7 @@ class Replacement:
     it, deletes by concurrent writers can't be carried over."""
     order_by: tuple[str, ...] = ()
     """Columns that order the rows of the outputs, for the table to record."""
-    native: str = ""
+    details: Mapping[str, Any] = field(default_factory=dict)
     """See ``RewriteResult``."""
     recounted: int = 0
     """Rows that the inputs have beyond what the log says, if its counts are not exact; negative: fewer."""

@@ -14,13 +14,11 @@ __all__ = [
     "EXACT_INSTANTS",
     "ColumnStats",
     "DvRef",
-    "FragmentRef",
     "OutputFile",
     "RewriteBin",
     "RewriteResult",
     "RewriteTask",
     "RowDefault",
-    "RowFilter",
     "ScanTask",
     "SourceFile",
 ]
@@ -61,37 +59,11 @@ class RowDefault:
 
 
 @dataclass(frozen=True, slots=True)
-class RowFilter:
-    """A filter on an integer ``column`` that the file stores and the scan does not return.
-
-    kept : rows with these values belong to the table.
-    dropped : rows with these values are skipped. Any other value, or a null, is damage.
-    """
-
-    column: str
-    kept: tuple[int, ...]
-    dropped: tuple[int, ...]
-
-    @classmethod
-    def from_json(cls, body: Mapping[str, Any]) -> RowFilter:
-        return cls(body["column"], tuple(body["kept"]), tuple(body["dropped"]))
-
-
-@dataclass(frozen=True, slots=True)
-class FragmentRef:
-    """A fragment of a Lance dataset (``dataset``: its URI, absolute, percent-encoded) at a version."""
-
-    dataset: str
-    version: int
-    id: int
-
-
-@dataclass(frozen=True, slots=True)
 class SourceFile:
     """One file to read, without the rows that its DV names.
 
-    uri : of the file; of the first data file, if a ``fragment`` is given.
-    size : bytes of the file, or of all files of the fragment or of ``parts``.
+    uri : of the file; of the first one, if several files hold the rows together.
+    size : bytes of the file, or of all these files.
     rows : physical rows according to the log, ``None``: unknown.
     exact_rows : see ``Snapshot``.
     constants : values of columns that the file does not store (partition columns), by output field name, as JSON: null,
@@ -100,11 +72,8 @@ class SourceFile:
     row_defaults : what replaces null, by output field name.
     schema : the fields of the task's schema with the metadata that finds them in this file, if the file is older than
         others of the task.
-    format : ``parquet``, ``orc``, ``avro`` or ``lance``.
-    fragment : a Lance fragment, which Lance's own library reads.
-    only : which of the rows belong to the table, if not all do.
-    parts : the files that together hold the rows, if each holds different columns. Each part's ``schema`` names the
-        columns to read from it. All parts share ``dv`` and ``rows``.
+    format : which reader opens it, see ``engine.file_formats``.
+    details : what that reader needs besides, as JSON. A file with details is read row by row: no part of it is copied.
     spark_keys : whether the table's readers heed Spark's keys in a Parquet footer, which identify the calendar of dates
         and timestamps.
     """
@@ -116,36 +85,24 @@ class SourceFile:
     dv: DvRef | None = None
     constants: Mapping[str, Any] = field(default_factory=dict)
     row_defaults: Mapping[str, RowDefault] = field(default_factory=dict)
-    fragment: FragmentRef | None = None
     schema: pa.Schema | None = None
     format: str = "parquet"
-    only: RowFilter | None = None
-    parts: tuple[SourceFile, ...] = ()
+    details: Mapping[str, Any] = field(default_factory=dict)
     spark_keys: bool = True
     exact_rows: bool = True
 
     def to_json(self) -> dict[str, Any]:
-        body = {**asdict(self), "parts": [part.to_json() for part in self.parts]}
-        return {**body, "schema": None if self.schema is None else _schema_text(self.schema)}
+        return {**asdict(self), "schema": None if self.schema is None else _schema_text(self.schema)}
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> SourceFile:
-        return cls(
-            key=FileKey(**body["key"]),
-            uri=body["uri"],
-            size=body["size"],
-            rows=body["rows"],
-            dv=DvRef(**body["dv"]) if body["dv"] else None,
-            constants=body["constants"],
-            row_defaults={name: RowDefault(**value) for name, value in body["row_defaults"].items()},
-            fragment=FragmentRef(**body["fragment"]) if body["fragment"] else None,
-            schema=_schema_of(body["schema"]) if body["schema"] else None,
-            format=body["format"],
-            only=RowFilter.from_json(body["only"]) if body["only"] else None,
-            parts=tuple(cls.from_json(part) for part in body["parts"]),
-            spark_keys=body["spark_keys"],
-            exact_rows=body["exact_rows"],
-        )
+        typed = {
+            "key": FileKey(**body["key"]),
+            "dv": DvRef(**body["dv"]) if body["dv"] else None,
+            "row_defaults": {name: RowDefault(**value) for name, value in body["row_defaults"].items()},
+            "schema": _schema_of(body["schema"]) if body["schema"] else None,
+        }
+        return cls(**{**body, **typed})
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,10 +230,7 @@ class RewriteResult:
     rows_purged : rows dropped because a DV names them.
     source_rows : ``rows_read`` per source, in the task's order.
     source_purged : ``rows_purged`` per source, in the task's order.
-    native : what the format's own library needs to commit the files that it wrote.
-    groups : row groups of the sources, if these are Parquet files.
-    groups_copied : how many of them were copied without being decoded.
-    bytes_copied : the part of ``bytes_read`` that belongs to the copied row groups.
+    details : what one format says besides, as JSON: what its commit needs, and counts for reports.
     """
 
     task_id: str
@@ -288,10 +242,7 @@ class RewriteResult:
     seconds: float
     source_rows: tuple[int, ...] = ()
     source_purged: tuple[int, ...] = ()
-    native: str = ""
-    groups: int = 0
-    groups_copied: int = 0
-    bytes_copied: int = 0
+    details: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

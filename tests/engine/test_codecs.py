@@ -80,7 +80,7 @@ def test_copies_keep_theirs(lake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         for part, codec in zip(parts, ("snappy", "gzip", "zstd"), strict=True)
     ]
     task = lake.task(sources, SCHEMA, compression_required=False)
-    assert rewrite(task).groups_copied == 2
+    assert rewrite(task).details["row_groups_copied"] == 2
     (path,) = lake.outputs()
     assert codecs_of(path) == ["SNAPPY", "GZIP", "SNAPPY"]
     for read in (read_pyarrow, read_duckdb, read_polars):
@@ -90,7 +90,7 @@ def test_copies_keep_theirs(lake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_codec_that_is_required(lake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(surgery, "_LARGE_ROWS", ROWS)
     source = lake.write(rows(0), compression="gzip")
-    assert rewrite(lake.task([source], SCHEMA, compression="zstd")).groups_copied == 0
+    assert rewrite(lake.task([source], SCHEMA, compression="zstd")).details["row_groups_copied"] == 0
     assert codecs_of(lake.outputs()[0]) == ["ZSTD"]
 
 

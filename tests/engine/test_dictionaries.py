@@ -181,7 +181,7 @@ def test_row_groups_are_copied_beside_kept_dictionaries(
     table = table_of([f"{row % 9}" for row in range(600)])
     source = lake.write(table, row_group_size=100)
     result = rewrite(lake.task([replace(source, dv=lake.dv([250, 550]))], SCHEMA, stats_columns=STATS))
-    assert result.groups_copied == 4
+    assert result.details["row_groups_copied"] == 4
     assert kept == [{0, 1}, {0, 1}]
     left = table.take([row for row in range(600) if row not in (250, 550)])
     for read in (read_pyarrow, read_duckdb, read_polars):

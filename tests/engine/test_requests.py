@@ -149,7 +149,7 @@ def test_copied_row_groups(bucket: Counted, monkeypatch: pytest.MonkeyPatch) -> 
     recorder = Recorder()
     with injected(recorder):
         result = rewrite(task_of(sources, compression="snappy"))
-    assert result.groups_copied == 3 * FILES
+    assert result.details["row_groups_copied"] == 3 * FILES
     (output,) = result.outputs
     new = output.uri.removeprefix("s3://lake/")
     kept = [row for row in range(5 * GROUP) if row not in {3, GROUP + 1}]

@@ -105,7 +105,7 @@ def test_spark_finds_what_it_found(
 
     monkeypatch.setattr(LocalEngine, "run", watched)
     purge(open_table(path), LocalEngine(1))
-    assert 2 <= sum(result.groups_copied for result in results) < sum(before)
+    assert 2 <= sum(result.details["row_groups_copied"] for result in results) < sum(before)
     assert _answers(spark, path, readers) == truth
     assert _everything(spark, path) == everything
     # Our own files, copied once more.

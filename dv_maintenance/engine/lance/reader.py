@@ -14,6 +14,7 @@ import pyarrow as pa
 from pyarrow import types
 
 from dv_maintenance.dv import DeletionVector
+from dv_maintenance.engine.lance.fragment import Fragment
 from dv_maintenance.engine.parquet.footer import BATCH_BYTES, batch_rows
 from dv_maintenance.engine.rows.live_rows import KeepMasks, LiveRows, pieces
 from dv_maintenance.engine.span import WHOLE, Span
@@ -25,7 +26,7 @@ from dv_maintenance.tables.dv_codecs import load
 
 if TYPE_CHECKING:
     from dv_maintenance.tables.predicate import Predicate
-    from dv_maintenance.tables.work import FragmentRef, ScanTask, SourceFile
+    from dv_maintenance.tables.work import ScanTask, SourceFile
 
 __all__ = ["LanceReader", "open_fragment"]
 
@@ -50,10 +51,8 @@ class LanceReader:
     """
 
     def __init__(self, source: SourceFile, task: ScanTask, storage: Storage) -> None:
-        if source.fragment is None:
-            raise ValueError("fragments are read here")
         self._source, self._schema, self._storage = source, task.schema, storage
-        self._fragment: FragmentRef = source.fragment
+        self._fragment = Fragment(**source.details)
         self.rows: int = self._known_rows(source.rows)
         self.size: int = source.size
         self._dv = self._deletions()
@@ -121,8 +120,7 @@ class LanceReader:
 
     def _scanned(self) -> Iterator[pa.RecordBatch]:
         """Batches of at least one row, in order, with row addresses. Their size is bounded if that of a row is."""
-        for part in self._source.parts or (self._source,):
-            check_names(self._storage, self._storage.path_of_uri(part.uri))
+        check_names(self._storage, self._storage.path_of_uri(self._source.uri))
         with self._errors():
             dataset = open_dataset(Storage(self._fragment.dataset, self._storage.options), self._fragment.version)
             fragment = dataset.get_fragment(self._fragment.id)

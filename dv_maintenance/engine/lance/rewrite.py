@@ -9,6 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from dv_maintenance.engine.lance.fragment import Fragment
 from dv_maintenance.errors import VerificationError
 from dv_maintenance.files.lance_footer import count_rows
 from dv_maintenance.files.lance_library import lance_errors, open_dataset
@@ -27,7 +28,7 @@ _THREADS: Final = 1
 
 def rewrite_fragments(task: RewriteTask, storage_options: Mapping[str, str] | None = None) -> RewriteResult:
     """Copy the live rows of the task's fragments, neighbours in one table, into new data files, in their order.
-    ``native`` of the result is Lance's own RewriteResult as JSON, the input of its commit.
+    ``details["lance"]`` of the result is Lance's own RewriteResult as JSON, the input of its commit.
 
     Files written before a failure remain in the storage unreferenced, as after any failed write of Lance.
 
@@ -43,12 +44,11 @@ def rewrite_fragments(task: RewriteTask, storage_options: Mapping[str, str] | No
     storage = Storage(task.output_uri, storage_options)
     sources = task.scan.sources
     purged = [_deleted(source, storage) for source in sources]
-    ref = sources[0].fragment
-    if ref is None:
-        raise ValueError("fragments are rewritten here")
+    refs = [Fragment(**source.details) for source in sources]
+    ref = refs[0]
     with lance_errors(f"version {ref.version} of {ref.dataset}", version=ref.version):
         dataset = open_dataset(Storage(ref.dataset, storage_options), ref.version)
-        native = _lance_task(dataset, [source.fragment.id for source in sources if source.fragment], task)
+        native = _lance_task(dataset, [each.id for each in refs], task)
         result = native.execute(dataset).json()
     outputs = _outputs(storage, json.loads(result)["new_fragments"])
     rows = [source.rows or 0 for source in sources]
@@ -62,7 +62,7 @@ def rewrite_fragments(task: RewriteTask, storage_options: Mapping[str, str] | No
         seconds=time.perf_counter() - started,
         source_rows=tuple(rows),
         source_purged=tuple(purged),
-        native=result,
+        details={"lance": result},
     )
 
 

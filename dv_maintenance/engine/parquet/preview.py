@@ -73,7 +73,7 @@ def preview(task: RewriteTask, storage_options: Mapping[str, str] | None = None)
     ------
     As ``rewrite`` before it reads rows.
     """
-    if task.format != "parquet" or any(source.format != "parquet" or source.fragment for source in task.scan.sources):
+    if task.format != "parquet" or any(source.format != "parquet" for source in task.scan.sources):
         return None
     storage = Storage(task.output_uri, storage_options)
     schema = as_optional(task.scan.schema)

@@ -143,7 +143,7 @@ class Surgeon:
         ------
         DamagedTableError : its footer is damaged.
         """
-        if self._task.order_by or source.only is not None or source.row_defaults or source.parts:
+        if self._task.order_by or source.details or source.row_defaults:
             return None
         numbers = {group for group in range(reader.footer.num_row_groups) if self._may_copy(reader, group)}
         if not numbers:

@@ -92,7 +92,7 @@ class ParquetFiles:
         return found
 
     def _keeps_dictionaries(self, source: SourceFile, reader: SourceReader) -> bool:
-        plain = not (self.task.order_by or source.only or source.row_defaults)
+        plain = not (self.task.order_by or source.details or source.row_defaults)
         return plain and Writer.of(reader.footer.created_by or "") is not None
 
     def refuse_required(self) -> None:

@@ -4,7 +4,8 @@ that a deletion vector (DV) names and rows of a kind that the task filters out.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -19,12 +20,26 @@ from dv_maintenance.tables.dv_codecs import load
 if TYPE_CHECKING:
     from dv_maintenance.engine.parquet.calendars import FileCalendar
     from dv_maintenance.storage import Storage
-    from dv_maintenance.tables.work import RowFilter, ScanTask, SourceFile
+    from dv_maintenance.tables.work import ScanTask, SourceFile
 
 __all__ = ["RowShape"]
 
 # No column has this name.
 _KIND: Final = "\0kind"
+
+
+@dataclass(frozen=True, slots=True)
+class _RowFilter:
+    """``SourceFile.details["only"]``: a filter on an integer ``column`` that the file stores and the scan does not
+    return.
+
+    kept : rows with these values belong to the table.
+    dropped : rows with these values are skipped. Any other value, or a null, is damage.
+    """
+
+    column: str
+    kept: Sequence[int]
+    dropped: Sequence[int]
 
 
 class RowShape:
@@ -56,7 +71,8 @@ class RowShape:
                 next_step="restore the file from a backup",
             )
         self._uri = source.uri
-        self._only = source.only
+        only = source.details.get("only")
+        self._only = None if only is None else _RowFilter(**only)
         self.projection = Projection.build(
             stored,
             _with_kind(task.schema, self._only),
@@ -97,7 +113,7 @@ class RowShape:
             live = self._counting(live, self._only)
         return fill_defaults(live, self._row_defaults) if live is not None and self._row_defaults else live
 
-    def _counting(self, live: LiveRows, only: RowFilter) -> LiveRows | None:
+    def _counting(self, live: LiveRows, only: _RowFilter) -> LiveRows | None:
         """The rows of the kinds that the task keeps."""
         kinds = live.batch.column(live.batch.num_columns - 1)
         batch = live.batch.select(range(live.batch.num_columns - 1))
@@ -121,7 +137,7 @@ def _is_whole(source: SourceFile, storage: Storage) -> bool:
     return not source.exact_rows and storage.head(storage.path_of_uri(source.uri)).size == source.size
 
 
-def _with_kind(schema: pa.Schema, only: RowFilter | None) -> pa.Schema:
+def _with_kind(schema: pa.Schema, only: _RowFilter | None) -> pa.Schema:
     if only is None:
         return schema
     # By its name, even if other columns are found by their ids.

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,14 +13,13 @@ from dv_maintenance.engine.protocols import Reader
 from dv_maintenance.engine.rows.live_rows import LiveRows
 from dv_maintenance.engine.span import WHOLE, Span
 from dv_maintenance.errors import DamagedTableError
-from dv_maintenance.tables.work import ScanTask
+from dv_maintenance.tables.work import ScanTask, SourceFile
 
 if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
     from dv_maintenance.tables.predicate import Predicate
-    from dv_maintenance.tables.work import SourceFile
 
-__all__ = ["SideBySide", "open_parts"]
+__all__ = ["SideBySide", "open_parts", "parts_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,19 +78,21 @@ class SideBySide:
         return pa.RecordBatch.from_arrays([columns[name] for name in self.schema.names], schema=self.schema)
 
 
-@contextmanager
-def open_parts(
-    source: SourceFile,
-    task: ScanTask,
-    storage: Storage,
-    opener: Callable[[SourceFile, ScanTask, Storage], AbstractContextManager[Reader]],
-) -> Iterator[SideBySide]:
-    """Open the files that hold the rows of ``source``, each with ``opener``, which checks it. Raises as
-    ``scan.open_source``.
+def parts_of(source: SourceFile) -> tuple[SourceFile, ...]:
+    """The files that hold the rows of a source: itself, unless its ``format`` is ``parts``. Then ``details["parts"]``
+    has them as JSON. The schema of each names the columns to read from it; all share ``dv`` and ``rows``.
     """
+    return tuple(map(SourceFile.from_json, source.details["parts"])) if source.format == "parts" else (source,)
+
+
+@contextmanager
+def open_parts(source: SourceFile, task: ScanTask, storage: Storage) -> Iterator[SideBySide]:
+    """Open the files that hold the rows of ``source``; each is checked. Raises as ``scan.open_source``."""
+    from dv_maintenance.engine.scan import open_source
+
     with ExitStack() as opened:
         parts = [
-            opened.enter_context(opener(part, ScanTask((part,), part.schema, task.match_by), storage))
-            for part in source.parts
+            opened.enter_context(open_source(part, ScanTask((part,), part.schema, task.match_by), storage))
+            for part in parts_of(source)
         ]
         yield SideBySide(source.uri, parts, task.schema)

@@ -270,6 +270,7 @@ class _Run:
 
 def _step_report(each: Committed) -> StepReport:
     step, result = each.step, each.result
+    counts = result.details if result else {}
     return StepReport(
         id=step.id,
         action=step.action,
@@ -285,7 +286,7 @@ def _step_report(each: Committed) -> StepReport:
         bytes_out=sum(output.size for output in result.outputs) if result else 0,
         attempts=each.attempts,
         seconds=round(result.seconds, 3) if result else 0.0,
-        row_groups=result.groups if result else 0,
-        row_groups_copied=result.groups_copied if result else 0,
-        bytes_copied=result.bytes_copied if result else 0,
+        row_groups=counts.get("row_groups", 0),
+        row_groups_copied=counts.get("row_groups_copied", 0),
+        bytes_copied=counts.get("bytes_copied", 0),
     )

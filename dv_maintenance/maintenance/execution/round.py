@@ -180,7 +180,7 @@ def _replacement(step: PlanStep, result: RewriteResult | None, order_by: tuple[s
     counts = zip(result.source_rows, result.source_purged, strict=True)
     kept = tuple(rows - purged for rows, purged in counts)
     return Replacement(
-        step.id, step.partition, _keys(step), result.outputs, kept, native=result.native, recounted=recounted
+        step.id, step.partition, _keys(step), result.outputs, kept, details=result.details, recounted=recounted
     )
 
 

@@ -49,7 +49,7 @@ def read(
 
     needed : schema ``tables.fsck.NEEDED``.
     known : URIs of files with faults, which are not read.
-    step : called with how many live files were read.
+    step : called with how many files were read.
     """
     found, done = Read(), 0
     rows = _rows_of(needed)
@@ -77,34 +77,28 @@ def _rows_of(needed: pa.Table) -> dict[str, tuple[str, int | None]]:
 def _read(
     table: FsckTable, source: SourceFile, known: Collection[str], rows: dict[str, tuple[str, int | None]]
 ) -> Read:
-    found = Read()
-    counted: int | None = source.rows
-    own: tuple[int, ...] = ()
-    for part in source.parts or (source,):
-        path = table.storage.path_of_uri(part.uri)
-        kind, row = rows.get(path, (DATA, None))
-        files = () if row is None else (row,)
-        own = own or files
-        if part.uri in known:
-            continue
+    found = Read(dvs=int(source.dv is not None))
+    path = table.storage.path_of_uri(source.uri)
+    kind, row = rows.get(path, (DATA, None))
+    own = () if row is None else (row,)
+    count = None
+    if source.uri not in known:
         try:
-            count = count_rows(part, table.storage)
+            count = count_rows(source, table.storage)
         except DamagedTableError as damage:
-            reason = damage.message.replace(part.uri, "it").replace(f"data file {path}", "it")
-            found.faults.append(Fault(path, kind, _kind_of(damage), reason, files))
-            continue
-        found.footers += count is not None
-        found.unread += count is None
-        if count is not None and part.rows is not None and count != part.rows:
-            if part.exact_rows:
-                reason = f"its footer counts {count:,} rows, the log says {part.rows:,}"
-                found.faults.append(Fault(path, kind, ROWS, reason, files))
-            else:
-                found.miscounted.append((path, count, part.rows))
-                counted = count
-        counted = count if counted is None else counted
+            reason = damage.message.replace(source.uri, "it").replace(f"data file {path}", "it")
+            found.faults.append(Fault(path, kind, _kind_of(damage), reason, own))
+        else:
+            found.footers, found.unread = int(count is not None), int(count is None)
+    counted = count if source.rows is None else source.rows
+    if count is not None and counted is not None and count != counted:
+        if source.exact_rows:
+            reason = f"its footer counts {count:,} rows, the log says {counted:,}"
+            found.faults.append(Fault(path, kind, ROWS, reason, own))
+        else:
+            found.miscounted.append((path, count, counted))
+            counted = count
     found.faults += _read_dv(table, source, counted, known, own)
-    found.dvs += source.dv is not None
     return found
 
 

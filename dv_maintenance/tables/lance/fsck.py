@@ -76,23 +76,19 @@ def _index_files(storage: Storage, snapshot: LanceSnapshot) -> list[str]:
 
 
 def stored_sources(storage: Storage, snapshot: LanceSnapshot) -> Iterator[SourceFile]:
-    """One source per fragment that has files; ``parts`` are its data files if there are several."""
+    """See ``FsckTable``."""
     manifest = snapshot.manifest
     for fragment, path in zip(snapshot.fragments, snapshot.files["path"].to_pylist(), strict=True):
-        if not fragment.files:
-            continue
         dv = dv_id = None
         if fragment.deletion is not None:
             dv_id = deletion_path(storage, manifest, fragment.deletion)
             # A deletion file is read whole: its size is unknown and not needed.
             dv = DvRef(fragment.deletion.codec, fragment.deletion.count or 0, 0, storage.uri_of(dv_id))
         key, rows = FileKey(path, dv_id), fragment.physical_rows
-        parts = tuple(
-            SourceFile(key, storage.uri_of(data_path(storage, manifest, each)), each.size or 0, rows, format="lance")
-            for each in fragment.files
-        )
-        size = sum(each.size for each in parts)
-        yield SourceFile(key, parts[0].uri, size, rows, dv, format="lance", parts=parts if len(parts) > 1 else ())
+        for file in fragment.files:
+            uri = storage.uri_of(data_path(storage, manifest, file))
+            yield SourceFile(key, uri, file.size or 0, rows, dv, format="lance")
+            dv = None
 
 
 def remedies(

@@ -35,7 +35,7 @@ from dv_maintenance.tables.lance.table import LanceTable
 from dv_maintenance.tables.model import FileKey
 from dv_maintenance.tables.predicate import Compare, bind
 from dv_maintenance.tables.rows import DeletedRows, RowChanges
-from dv_maintenance.tables.work import DvRef, FragmentRef, ScanTask
+from dv_maintenance.tables.work import DvRef, ScanTask
 
 ROWS = 24
 COLUMNS: dict[str, pa.Array] = {
@@ -213,10 +213,9 @@ def test_histories(
 def placed(table: LanceTable, version: int) -> Iterator[int]:
     for task in table.scan_tasks(table.snapshot(version), []):
         (source,) = task.sources
-        assert source.fragment is not None
         with open_source(source, task, Storage(source.uri)) as reader:
             for live in reader.live():
-                yield from (source.fragment.id << 32 | at for at in live.positions().to_pylist())
+                yield from (source.details["id"] << 32 | at for at in live.positions().to_pylist())
 
 
 # -- tasks --------------------------------------------------------------------------------------------------------
@@ -229,7 +228,7 @@ def test_tasks_travel(made: Callable[..., str]) -> None:
     assert [task.schema.names for task in tasks] == [["big", "id"]] * 3
     first = tasks[0].sources[0]
     row = snapshot.files.to_pylist()[0]
-    assert first.fragment == FragmentRef(table.uri, 2, 0)
+    assert (first.format, first.details) == ("lance", {"dataset": table.uri, "version": 2, "id": 0})
     assert first.key == FileKey(row["path"], row["dv_id"])
     assert first.dv == DvRef("lance-array", 3, 0, f"{table.uri}/{row['dv_id']}")
     assert "%20" in first.uri
@@ -394,7 +393,7 @@ def test_a_table_that_was_recreated_concurrently(made: Callable[..., str], pylan
     uncounted = replace(tasks[0].sources[0], rows=None)
     with pytest.raises(DamagedTableError, match="the number of rows of fragment 0"):
         [*scan(replace(tasks[0], sources=(uncounted,)))]
-    gone = replace(tasks[0].sources[0], fragment=FragmentRef(table.uri, 77, 0))
+    gone = replace(tasks[0].sources[0], details={"dataset": table.uri, "version": 77, "id": 0})
     with pytest.raises(DamagedTableError, match="does not exist"):
         [*scan(replace(tasks[0], sources=(gone,)))]
 

@@ -18,7 +18,7 @@ from paimon_writer import DataFile, PaimonWriter
 from test_paimon_scan import rows
 
 from dv_maintenance.engine.rows.live_rows import LiveRows
-from dv_maintenance.engine.rows.side_by_side import SideBySide
+from dv_maintenance.engine.rows.side_by_side import SideBySide, parts_of
 from dv_maintenance.engine.scan import open_source
 from dv_maintenance.engine.span import WHOLE, Span
 from dv_maintenance.errors import DamagedTableError, RefusedError, UnsupportedFeatureError
@@ -158,7 +158,7 @@ def test_partitions_and_rows_before_there_were_ids(tmp_path: Path) -> None:
     assert rows(written.path, columns=["p"])[0] == {"p": "x"}
     # Nothing is opened for a partition's value.
     table = opened(written)
-    assert not table.scan_tasks(table.snapshot(), ["b", "p"])[0].sources[0].parts
+    assert table.scan_tasks(table.snapshot(), ["b", "p"])[0].sources[0].format != "parts"
 
 
 def test_blobs_in_files_of_their_own_are_left_out(tmp_path: Path) -> None:
@@ -270,7 +270,7 @@ def test_tasks_are_serializable_and_never_split(tmp_path: Path) -> None:
     written.delete({anchor: range(0, 50, 3)})
     table = opened(written)
     (task,) = table.scan_tasks(table.snapshot())
-    assert len(task.sources[0].parts) == 2
+    assert len(parts_of(task.sources[0])) == 2
     assert ScanTask.from_json(json.loads(json.dumps(task.to_json()))) == task
     splits = plan_splits([task], 1)
     assert len(splits) == 1
@@ -278,7 +278,7 @@ def test_tasks_are_serializable_and_never_split(tmp_path: Path) -> None:
     assert got == [{"id": each, "a": f"a{each}", "b": -each} for each in range(50) if each % 3]
     with open_source(task.sources[0], task, table.storage) as reader:
         assert (reader.rows, reader.purged) == (50, 17)
-        assert reader.size == sum(part.size for part in task.sources[0].parts)
+        assert reader.size == sum(part.size for part in parts_of(task.sources[0]))
         places = [place for live in reader.live() for place in live.positions().to_pylist()]
         assert list(reader.batches(Span(1))) == []
     assert places == [each for each in range(50) if each % 3]

@@ -143,7 +143,7 @@ class _Commit(Rules[_Sources]):
     rebased: Rebased | None = None
 
     def __post_init__(self) -> None:
-        self.use_lance = bool(self.replacement.native)
+        self.use_lance = "lance" in self.replacement.details
 
     def run(self) -> _Done:
         try:
@@ -232,7 +232,7 @@ class _Commit(Rules[_Sources]):
         # The library's type stubs lack this class.
         results: Any = RewriteResult
         with self._errors():
-            Compaction.commit(dataset, [results.from_json(self.replacement.native)])
+            Compaction.commit(dataset, [results.from_json(self.replacement.details["lance"])])
             return int(dataset.version)
 
     # -- our own commit -----------------------------------------------------------------------------------------------
@@ -294,7 +294,8 @@ class _Commit(Rules[_Sources]):
         dataset = self._open()
         with self._errors():
             olds = [each.metadata for each in dataset.get_fragments() if each.fragment_id in sources]
-            outputs = json.loads(self.replacement.native)["new_fragments"] if self.replacement.native else []
+            written = self.replacement.details.get("lance")
+            outputs = json.loads(written)["new_fragments"] if written else []
             return _Prepared(dataset, olds, [FragmentMetadata.from_json(json.dumps(each)) for each in outputs])
 
     def _carried(

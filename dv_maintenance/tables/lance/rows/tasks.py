@@ -14,7 +14,7 @@ from dv_maintenance.tables.lance.commit.preflight import check_sound
 from dv_maintenance.tables.lance.layout import DATA, check_folders
 from dv_maintenance.tables.lance.snapshot import LanceSnapshot
 from dv_maintenance.tables.model import FileKey
-from dv_maintenance.tables.work import DvRef, FragmentRef, RewriteBin, RewriteTask, ScanTask, SourceFile
+from dv_maintenance.tables.work import DvRef, RewriteBin, RewriteTask, ScanTask, SourceFile
 
 __all__ = ["rewrite_tasks", "scan_tasks"]
 
@@ -98,5 +98,6 @@ def _sources(storage: Storage, snapshot: LanceSnapshot) -> Iterator[SourceFile]:
                 size=row["size"],
                 rows=row["physical_rows"],
                 dv=dv,
-                fragment=FragmentRef(storage.uri, snapshot.version, row["fragment_id"]),
+                format="lance",
+                details={"dataset": storage.uri, "version": snapshot.version, "id": row["fragment_id"]},
             )

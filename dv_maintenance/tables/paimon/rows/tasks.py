@@ -28,7 +28,7 @@ from dv_maintenance.tables.paimon.log.schema import Schema, read_schema
 from dv_maintenance.tables.paimon.rows.evolution import PARTS_OF, holders
 from dv_maintenance.tables.paimon.rows.types import DataType, Field, arrow_field, arrow_type
 from dv_maintenance.tables.paimon.snapshot import PaimonSnapshot
-from dv_maintenance.tables.work import EXACT_INSTANTS, DvRef, RowFilter, ScanTask, SourceFile
+from dv_maintenance.tables.work import EXACT_INSTANTS, DvRef, ScanTask, SourceFile
 
 __all__ = ["COLUMNS", "field_in", "instants", "scan_tasks", "source_of", "stored_source"]
 
@@ -45,8 +45,9 @@ COLUMNS: Final = [
     "partition_code",
     "retractions",
 ]
-# +I and +U, -U and -D.
-_KINDS: Final = RowFilter("_VALUE_KIND", kept=(0, 2), dropped=(1, 3))
+# Kinds of rows: +I and +U, -U and -D.
+ADDED: Final = frozenset({0, 2})
+TAKEN: Final = frozenset({1, 3})
 _FORMATS: Final = ("parquet", "orc", "avro")
 _BATCH: Final = 65_536  # rows that become Python objects at once
 _SOURCE: Final = b"dvm:source"
@@ -54,6 +55,11 @@ _LEAVE_OUT: Final = "leave it out with --columns, or let Paimon compact the tabl
 _UNITS: Final = ("ms", "us", "ns")
 # Bits of an integer type -> decimal digits that hold each of its values.
 _DIGITS: Final = {8: 3, 16: 5, 32: 10, 64: 19}
+
+
+def only(kinds: frozenset[int]) -> dict[str, Any]:
+    """``SourceFile.details`` to read only the rows of these kinds."""
+    return {"only": {"column": "_VALUE_KIND", "kept": sorted(kinds), "dropped": sorted((ADDED | TAKEN) - kinds)}}
 
 
 def scan_tasks(layout: Layout, snapshot: PaimonSnapshot, columns: Sequence[str] | None = None) -> list[ScanTask]:
@@ -105,7 +111,9 @@ class _Scan:
         if len(read) == 1:
             return ScanTask((replace(read[0], schema=None),), read[0].schema)
         schema = pa.schema([arrow_field(each) for each in self._wanted])
-        return ScanTask((replace(whole, size=sum(each.size for each in read), parts=tuple(read)),), schema)
+        details = {"parts": [each.to_json() for each in read]}
+        size = sum(each.size for each in read)
+        return ScanTask((replace(whole, size=size, format="parts", details=details),), schema)
 
     def _schema(self, schema_id: int) -> Schema:
         if schema_id not in self._schemas:
@@ -243,6 +251,6 @@ def stored_source(layout: Layout, snapshot: PaimonSnapshot, row: Mapping[str, An
         constants=snapshot.partitions[row["partition_code"]].constants,
         format=path.rsplit(".", 1)[-1].lower(),
         # Without retractions, row kinds need no check. Old writers did not count retractions (null).
-        only=_KINDS if snapshot.options.primary_key and row["retractions"] != 0 else None,
+        details=only(ADDED) if snapshot.options.primary_key and row["retractions"] != 0 else {},
         spark_keys=False,
     )

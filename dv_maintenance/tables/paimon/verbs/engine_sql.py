@@ -21,8 +21,8 @@ from dv_maintenance.files.arrays import strings
 from dv_maintenance.tables.capabilities import EngineName, WaitingRows
 from dv_maintenance.tables.paimon.layout import Layout
 from dv_maintenance.tables.paimon.log.schema import newest_schema, read_schema
-from dv_maintenance.tables.paimon.rows.tasks import COLUMNS, field_in, source_of, stored_source
-from dv_maintenance.tables.work import RowFilter, ScanTask
+from dv_maintenance.tables.paimon.rows.tasks import ADDED, COLUMNS, TAKEN, field_in, only, source_of, stored_source
+from dv_maintenance.tables.work import ScanTask
 
 if TYPE_CHECKING:
     from dv_maintenance.tables.model import Change
@@ -66,8 +66,6 @@ _STATEMENTS: Final = {
 }
 # A compaction of a data-evolution table keeps its deletion vectors.
 _MATERIALIZE: Final = ("CALL {catalog}.sys.materialize_deletion_vectors(table => '{table}')",)
-_ADDED: Final = RowFilter("_VALUE_KIND", kept=(0, 2), dropped=(1, 3))
-_TAKEN: Final = RowFilter("_VALUE_KIND", kept=(1, 3), dropped=(0, 2))
 # With one of these options, an added row may legitimately be missing.
 _MAY_GO: Final = ("sequence.field", "record-level.expire-time", "ignore-update-before", "rowkind.field")
 
@@ -203,14 +201,14 @@ def waiting(layout: Layout, old: PaimonSnapshot, new: PaimonSnapshot) -> Waiting
     certain = plain and not any(old.options.values.get(option) for option in _MAY_GO)
     return WaitingRows(
         keys,
-        tuple(_key_tasks(layout, old, old.hidden, keys, None)),
-        tuple(_key_tasks(layout, old, settled, keys, _ADDED)) if certain else (),
-        tuple(_key_tasks(layout, old, old.hidden, keys, _TAKEN)) if certain else (),
+        tuple(_key_tasks(layout, old, old.hidden, keys, {})),
+        tuple(_key_tasks(layout, old, settled, keys, only(ADDED))) if certain else (),
+        tuple(_key_tasks(layout, old, old.hidden, keys, only(TAKEN))) if certain else (),
     )
 
 
 def _key_tasks(
-    layout: Layout, snapshot: PaimonSnapshot, files: pa.Table, keys: tuple[str, ...], only: RowFilter | None
+    layout: Layout, snapshot: PaimonSnapshot, files: pa.Table, keys: tuple[str, ...], details: Mapping[str, Any]
 ) -> Iterator[ScanTask]:
     by_name = {each.name: each for each in snapshot.table_schema.fields}
     for row in files.select(COLUMNS).to_pylist():
@@ -218,7 +216,7 @@ def _key_tasks(
         if stored.id != row["schema_id"]:
             stored = read_schema(layout, row["schema_id"])
         shape = pa.schema([field_in(by_name[key], stored) for key in keys])
-        yield ScanTask((replace(source_of(layout, snapshot, row), only=only),), shape)
+        yield ScanTask((replace(source_of(layout, snapshot, row), details=details),), shape)
 
 
 def stored_sources(layout: Layout, snapshot: PaimonSnapshot) -> Iterator[SourceFile]:
