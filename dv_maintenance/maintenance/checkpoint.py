@@ -25,7 +25,9 @@ class CheckpointReport(Report):
     result: CheckpointResult
 
     def to_json(self) -> dict[str, Any]:
-        return {"table": self.table, "format": self.format, **asdict(self.result)}
+        body = {"table": self.table, "format": self.format, **asdict(self.result)}
+        del body["replayed"]
+        return body
 
 
 def checkpoint(

@@ -29,5 +29,5 @@ def last_data_version(table: Table, since: tuple[int, int] | None = None) -> int
     for entry in table.history(_WINDOW):
         if entry.data_changed:
             return entry.version
-    found = table.changes_since(-1).data_version
+    found = table.changes_since(None).data_version
     return table.version() if found is None else found

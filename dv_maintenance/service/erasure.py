@@ -49,7 +49,7 @@ def purge_erased_rows(
         return of_report("Nothing was deleted, so there is nothing to purge.", erased)
     plan = build_plan(table.snapshot(), purge=True) if since is None else plan_purge_since(table, since)
     purged = apply_plan(table, engine, plan)
-    last = max(deleted["version_after"], purged.report["version_after"])
+    last = purged.report["version_after"]  # the purge began at the delete's version or later
     erased |= {"version_after": last, "verified": purged.report["verified"]}
     if since is not None and last == deleted["version_before"]:
         reason = (

@@ -198,10 +198,10 @@ def _is_another(table: Table, last: Inspection, newest: Probe) -> bool:
     """
     if last.version is None or not last.stamp or not newest.stamp:
         return False
-    if newest.version <= last.version:
-        return newest.version < last.version or newest.stamp != last.stamp
+    if newest.version == last.version:
+        return newest.stamp != last.stamp
     # A version that was cleaned up meanwhile proves nothing.
-    return table.stamp(last.version) not in (None, last.stamp)
+    return not table.follows(newest.version, last.version) or table.stamp(last.version) not in (None, last.stamp)
 
 
 def _log_inspection(found: Inspection) -> None:

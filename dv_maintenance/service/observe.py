@@ -135,11 +135,8 @@ class Observer:
             last, version, known, observed = TableState(Inspection(watched.name)), None, None, lambda: None
             looks.forget()
         if self.data_versions and (found.changed or known is None):
-            earlier = [] if version is None or known is None else [(version, known)]
-            recorded = observed()
-            # After a later observation, the versions before it need not exist any more.
-            earlier += [recorded] if recorded is not None and recorded[0] <= (found.version or 0) else []
-            known = last_data_version(table, max(earlier, default=None))
+            since = None if version is None or known is None else (version, known)
+            known = last_data_version(table, _newer(table, since, observed(), newest.version))
         other = self.checks and self._is_other(last.inspection, found)
         findings = self._findings(watched, table, looks, last, found, seen) if self.checks else None
         # A tick has no time for the files of a large table: their check is left to its own runs.
@@ -183,6 +180,17 @@ class Observer:
             return None
         seen.read(table, found.version)
         return tuple(looks.findings(watched, table, seen, now))
+
+
+def _newer(
+    table: Table, known: tuple[int, int] | None, recorded: tuple[int, int] | None, newest: int
+) -> tuple[int, int] | None:
+    """The later one of two observations: the versions before it need not exist any more. An observation of a version
+    that is not one of the table's does not count.
+    """
+    if recorded is None or (recorded[0] != newest and not table.follows(newest, recorded[0])):
+        return known
+    return recorded if known is None or table.follows(recorded[0], known[0]) else known
 
 
 def _damage(table: Table, snapshot: Snapshot) -> Finding | None:

@@ -142,6 +142,7 @@ class CheckpointResult:
     written : whether this run wrote the checkpoint: ``version`` had none, and this is not a dry run.
     present : whether ``version`` had a checkpoint before.
     last : the newest complete checkpoint before this run; ``None`` without one.
+    replayed : commits after it, which readers replay.
     live_files : data files in the checkpoint.
     cutoff : epoch milliseconds; log files older than it could be deleted. ``None`` if none could.
     first_version : the first version of the log after this run; for a dry run, after the real one.
@@ -152,6 +153,7 @@ class CheckpointResult:
     written: bool
     present: bool
     last: int | None
+    replayed: int
     live_files: int
     dry_run: bool
     cutoff: int | None

@@ -212,7 +212,7 @@ class Changes:
     data_version : the newest version that changed what a query returns, ``None`` if none did.
     """
 
-    since: int
+    since: int | None
     version: int
     data_version: int | None
     commits: tuple[Change, ...]

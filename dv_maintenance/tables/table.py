@@ -69,7 +69,7 @@ class CommitOutcome:
         carried over. They have to be planned again.
     rebased : those of ``committed`` with deletes carried over.
     attempts : put-if-absent attempts, at least 1.
-    versions : committed version by replacement id, if each replacement is committed separately.
+    versions : committed version by replacement id, if each replacement is committed separately, in their order.
     problems : what failed after the commits, which remain valid.
     moved : logical files whose unchanged DV is stored in another place now.
     """
@@ -98,6 +98,10 @@ class Probe:
 
 class Table(Protocol[SnapshotT]):
     """One table of one format. Reading never writes; only ``commit`` and ``vacuum`` change anything.
+
+    A version is the name of a committed state: an integer of up to 63 bits, unique in the table. Formats number
+    versions, or draw them at random: two versions are equal or not, and nothing else. ``parent_of``, ``follows``,
+    ``changes_since`` and ``history`` know their order.
 
     A format has a class of snapshots of its own, and gets back those that it returned. Code above formats knows
     ``Snapshot`` only, and writes ``Table``.
@@ -134,12 +138,19 @@ class Table(Protocol[SnapshotT]):
         """
 
     def parent_of(self, version: int) -> int:
-        """The version that ``version`` was committed on. Ask, do not subtract: some formats do not number versions in
-        steps of one.
+        """The version that ``version`` was committed on. Whether it can be read is another question: it may be cleaned
+        up, and a first version has no parent that exists.
         """
 
-    def changes_since(self, version: int) -> Changes:
-        """Commits after ``version``, oldest first."""
+    def follows(self, version: int, earlier: int) -> bool:
+        """Whether ``version`` was committed after ``earlier``; ``False`` if the table knows that it never had one of
+        them.
+        """
+
+    def changes_since(self, version: int | None) -> Changes:
+        """Commits after ``version``, oldest first; all of them for ``None``. Raises UsageError if the newest version
+        does not follow from ``version``: the table was replaced or rolled back.
+        """
 
     def check_writable(self, snapshot: SnapshotT, operation: str) -> None:
         """Raise UnsupportedFeatureError or RefusedError if ``operation`` (rewrite, vacuum, manifest) may not touch

@@ -9,7 +9,9 @@ import json
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
+from itertools import accumulate, repeat
 from pathlib import Path
+from random import Random
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from dv_maintenance.errors import DamagedTableError
@@ -36,7 +38,7 @@ class TableBackend(ABC):
         ``features`` (:meth:`forbid`) and ``checkpoints``.
     styles : ways to store a deletion vector.
     retention : the table's own, milliseconds.
-    first_version : the number of the first version.
+    first_version : the number of the first version, where they are numbered.
     forgets : whether a vacuum removes versions, not only their files.
     purged : the operation of a purge in the history.
     logs : path prefixes of files that are not data.
@@ -73,6 +75,14 @@ class TableBackend(ABC):
     @abstractmethod
     def engine(self) -> Engine:
         """The engine that rewrites files of this table."""
+
+    def between(self, version: int | None, newest: int) -> Sequence[int]:
+        """The versions after one of the table (all for ``None``) up to another one, oldest first."""
+        return range(self.first_version if version is None else version + 1, newest + 1)
+
+    def absent(self) -> Sequence[int]:
+        """Versions that the table does not have."""
+        return self.first_version - 1, self.open().version() + 1
 
     def rows(self, version: int | None = None) -> list[Row]:
         """The rows that a query of this version returns, unordered."""
@@ -270,14 +280,19 @@ class PaimonBackend(TableBackend):
 
 
 class MemoryBackend(TableBackend):
-    """A :class:`MemoryTable` in a folder."""
+    """A :class:`MemoryTable` in a folder. Its versions are names, see ``Table``. Each is smaller than the one before:
+    code that orders them goes wrong.
+    """
 
     supports = frozenset({"partitions", "empty files", "manifests"})
 
     def __init__(self, folder: Path) -> None:
         from dv_maintenance.testing.memory import MemoryTable
 
-        self._table = MemoryTable(folder)
+        draw = Random(0)  # noqa: S311
+        self._table = MemoryTable(
+            folder, ids=accumulate(repeat(1 << 62), lambda last, _: last - draw.getrandbits(40) - 1)
+        )
 
     def create(self) -> None:
         """Nothing to do: the constructor creates version 0."""
@@ -296,6 +311,13 @@ class MemoryBackend(TableBackend):
         from dv_maintenance.testing.memory import MemoryEngine
 
         return MemoryEngine()
+
+    def between(self, version: int | None, newest: int) -> Sequence[int]:
+        known = [entry.version for entry in self._table.history()][::-1]
+        return known[0 if version is None else known.index(version) + 1 : known.index(newest) + 1]
+
+    def absent(self) -> Sequence[int]:
+        return 0, 1, self._table.version() - 1
 
     def rows(self, version: int | None = None) -> list[Row]:
         try:

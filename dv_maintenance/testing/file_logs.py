@@ -32,17 +32,16 @@ def live_files(snapshot: Snapshot) -> dict[FileKey, LiveFile]:
 
 
 def moved(
-    live: Mapping[FileKey, LiveFile], log: FileLog, versions: range, *, strict: bool = True
+    live: Mapping[FileKey, LiveFile], log: FileLog, commits: range, *, strict: bool = True
 ) -> dict[FileKey, LiveFile]:
-    """The live files after the commits of these versions.
+    """The live files after these commits of the log, given by their positions.
 
     strict : whether only live files are removed, only others are added, and a removed row agrees with the added one.
     """
     files = dict(live)
-    wanted = [commit.version in versions for commit in log.commits]
     for row in rows_of(log.changes):
         commit, added, path, dv, *rest = row
-        if not wanted[commit]:
+        if commit not in commits:
             continue
         key, file = FileKey(path, dv), LiveFile(*rest)
         assert not strict or (key in files) is not added, (log.commits[commit], row)
@@ -57,23 +56,24 @@ def check_steps(table: FileLogTable, versions: Sequence[int], *, strict: bool = 
     """The newest of these versions has a file log that leads from the live files of each of them to those of the next,
     and thereby of every later one. Returns it.
 
-    versions : readable ones, ascending.
+    versions : readable ones, oldest first.
     strict : see :func:`moved`.
     """
     log = table.file_log(table.snapshot(versions[-1]), -_FAR)
     check_shape(log, versions[-1])
-    assert not log.commits or log.commits[0].version <= versions[0] + 1
-    before, live = -1, None
+    ends = {commit.version: place + 1 for place, commit in enumerate(log.commits)}
+    assert versions[0] in ends or versions[0] == log.base
+    done, live = 0, None
     if log.base is not None:
-        before, live = log.base, live_files(table.snapshot(log.base))
+        live = live_files(table.snapshot(log.base))
     elif log.complete:
         live = {}
     for version in versions:
-        after = live_files(table.snapshot(version))
-        if live is not None and version > before:
-            found = moved(live, log, range(before + 1, version + 1), strict=strict)
-            assert (found if strict else _uncounted(found, after)) == after, (before, version)
-        before, live = version, after
+        after, end = live_files(table.snapshot(version)), ends.get(version, 0)
+        if live is not None:
+            found = moved(live, log, range(done, end), strict=strict)
+            assert (found if strict else _uncounted(found, after)) == after, version
+        done, live = end, after
     return log
 
 

@@ -80,16 +80,16 @@ class TableHistory:
         return self.delete([number for number in range(self._ids) if where(number)], style=style, keep_empty=keep_empty)
 
     def _changed(self, version: int, rows: dict[int, Row]) -> int:
-        self._note(version)
+        """Record that the commit of ``version``, the newest one, changed the rows."""
+        self._note(version, rows)
         self.rows = rows
-        self._note(version + 1)
         return version
 
     def changed(self, rows: Mapping[int, Row]) -> None:
         """Record that the newest commit may have changed the rows to ``rows``."""
         newest = self.table.version()
         if rows == self.rows or newest == self.version:
-            self._note(newest + 1)
+            self._note(newest, self.rows)
         else:
             self._changed(newest, dict(rows))
 
@@ -97,14 +97,18 @@ class TableHistory:
 
     def sync(self) -> None:
         """Record commits that changed no rows."""
-        self._note(self.table.version() + 1)
+        self._note(self.table.version(), self.rows)
 
-    def _note(self, end: int) -> None:
-        first = self.version + 1 if self.versions else self.backend.first_version
-        for version in range(first, end):
-            self.versions[version] = self.rows
+    def _note(self, newest: int, rows: Mapping[int, Row]) -> None:
+        for version in self.backend.between(self.version if self.versions else None, newest):
+            self.versions[version] = rows if version == newest else self.rows
             if self.backend.forgets:
                 self.needs(version)
+
+    def since(self, version: int) -> list[int]:
+        """The versions from this one on, oldest first."""
+        known = list(self.versions)
+        return known[known.index(version) :]
 
     def needs(self, version: int) -> frozenset[str]:
         """Paths of the files that a version needs, as the table listed them at the first call."""

@@ -59,6 +59,7 @@ class _File:
 
 @dataclass(frozen=True, slots=True)
 class _Version:
+    id: int
     files: Mapping[FileKey, _File]
     timestamp: int
     operation: str
@@ -70,6 +71,7 @@ class _Version:
 class MemoryTable:
     """A table in ``folder``.
 
+    ids : draws the names of versions; by default they are numbered.
     now : its clock, epoch milliseconds.
     before_commit : runs at the start of a commit.
     after_commit : runs after a commit, before it is reported.
@@ -78,7 +80,9 @@ class MemoryTable:
 
     format = "memory"
 
-    def __init__(self, folder: Path, properties: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, folder: Path, properties: Mapping[str, str] | None = None, *, ids: Iterator[int] | None = None
+    ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
         self.storage = Storage(str(folder))
@@ -90,7 +94,8 @@ class MemoryTable:
         self.carries = True
         self.snapshots = 0  # how many were loaded
         self._numbers = itertools.count()
-        self._versions = [_Version({}, self.now, "CREATE", True)]
+        self._ids = itertools.count() if ids is None else ids
+        self._versions = [_Version(next(self._ids), {}, self.now, "CREATE", True)]
 
     # -- other writers --------------------------------------------------------------------------------------------
 
@@ -130,7 +135,7 @@ class MemoryTable:
 
     def rows(self, version: int | None = None) -> list[str]:
         """Every live row as JSON, sorted, as a query returns them."""
-        files = self._versions[self.version() if version is None else version].files
+        files = self._versions[-1 if version is None else self._place(version)].files
         return sorted(
             json.dumps([file.partition, row])
             for key, file in files.items()
@@ -156,20 +161,19 @@ class MemoryTable:
         return name
 
     def version(self, known: int | None = None) -> int:
-        return len(self._versions) - 1
+        return self._versions[-1].id
 
     def probe(self, known: int | None = None) -> Probe:
         return Probe(self.version(known), self.stamp(self.version(known)) or "")
 
     def stamp(self, version: int) -> str | None:
-        return f"{id(self):x}-{version}" if 0 <= version < len(self._versions) else None
+        return f"{id(self):x}-{version}" if version in [each.id for each in self._versions] else None
 
     def snapshot(self, version: int | None = None) -> Snapshot:
         self.snapshots += 1
         version = self.version() if version is None else version
-        if not 0 <= version <= self.version():
-            raise UsageError(f"there is no version {version}", table=self.uri)
-        files = self._versions[version].files
+        place = self._place(version)
+        files = self._versions[place].files
         rows = [
             {
                 "path": key.path,
@@ -182,13 +186,13 @@ class MemoryTable:
             }
             for key, file in files.items()
         ]
-        ever = {file.partition for each in self._versions[: version + 1] for file in each.files.values()}
+        ever = {file.partition for each in self._versions[: place + 1] for file in each.files.values()}
         names = {name for partition in ever for name in parse_partition(partition)}
         return Snapshot(
             table=self.uri,
             format=self.format,
             version=version,
-            timestamp=self._versions[version].timestamp,
+            timestamp=self._versions[place].timestamp,
             schema=_SCHEMA,
             partition_columns=tuple(sorted(names)),
             properties=self.properties,
@@ -196,11 +200,17 @@ class MemoryTable:
         )
 
     def parent_of(self, version: int) -> int:
-        return version - 1
+        if not (place := self._place(version)):
+            raise UsageError(f"version {version} is the first one", table=self.uri)
+        return self._versions[place - 1].id
 
-    def changes_since(self, version: int) -> Changes:
-        later = list(enumerate(self._versions))[version + 1 :]
-        commits = tuple(Change(number, each.timestamp, each.operation, each.data_changed) for number, each in later)
+    def follows(self, version: int, earlier: int) -> bool:
+        order = [each.id for each in self._versions]
+        return version in order and earlier in order[: order.index(version)]
+
+    def changes_since(self, version: int | None) -> Changes:
+        later = self._versions[0 if version is None else self._place(version) + 1 :]
+        commits = tuple(Change(each.id, each.timestamp, each.operation, each.data_changed) for each in later)
         data = [change.version for change in commits if change.data_changed]
         return Changes(version, self.version(), data[-1] if data else None, commits)
 
@@ -208,7 +218,7 @@ class MemoryTable:
         """Every operation is allowed."""
 
     def scan_tasks(self, snapshot: Snapshot, columns: Sequence[str] | None = None) -> list[ScanTask]:
-        files = self._versions[snapshot.version].files
+        files = self._at(snapshot.version).files
         return [ScanTask((self._source(key, snapshot.version),), _SCHEMA) for key in files]
 
     def rewrite_tasks(
@@ -234,7 +244,7 @@ class MemoryTable:
     ) -> CommitOutcome:
         self.before_commit()
         files = dict(self._files)
-        old = self._versions[base.version].files
+        old = self._at(base.version).files
         stay: dict[str, list[DeletionVector]] = {}
         rebased = []
         for each in replacements:
@@ -329,7 +339,7 @@ class MemoryTable:
     def history(self, limit: int | None = None) -> list[HistoryEntry]:
         entries = [
             HistoryEntry(
-                version=number,
+                version=each.id,
                 timestamp=each.timestamp,
                 operation=each.operation,
                 parameters=each.parameters,
@@ -342,9 +352,7 @@ class MemoryTable:
                 rows_deleted_by_dvs=_grown(before.files, each.files),
                 data_changed=each.data_changed,
             )
-            for number, (before, each) in enumerate(
-                zip(self._versions[:1] + self._versions, self._versions, strict=False)
-            )
+            for before, each in zip(self._versions[:1] + self._versions, self._versions, strict=False)
         ]
         return entries[::-1][:limit]
 
@@ -353,25 +361,25 @@ class MemoryTable:
         return _RETENTION
 
     def oldest_dv(self, snapshot: Snapshot, limit: int = 1000) -> OldestDv | None:
-        wanted = _with_dv(self._versions[snapshot.version])
+        newest = since = self._place(snapshot.version)
+        wanted = _with_dv(self._versions[newest])
         if not wanted:
             return None
-        since = snapshot.version
         while since and (wanted := wanted & _with_dv(self._versions[since - 1])):
             since -= 1
-        read = max(since, snapshot.version + 1 - limit)
+        read = max(since, newest + 1 - limit)
         return OldestDv(self._versions[read].timestamp, exact=read == since)
 
     def file_log(self, snapshot: Snapshot, since: int) -> FileLog:
-        first = snapshot.version + 1
+        end = first = self._place(snapshot.version) + 1
         while first and self._versions[first - 1].timestamp >= since:
             first -= 1
         commits = []
         rows = []
-        for number in range(first, snapshot.version + 1):
+        for number in range(first, end):
             each = self._versions[number]
             before = self._versions[number - 1].files if number else {}
-            commits.append(FileCommit(number, each.timestamp, each.operation, each.data_changed, each.ours))
+            commits.append(FileCommit(each.id, each.timestamp, each.operation, each.data_changed, each.ours))
             removed = {key: file for key, file in before.items() if key not in each.files}
             added = {key: file for key, file in each.files.items() if key not in before}
             rows += [
@@ -389,7 +397,7 @@ class MemoryTable:
                 for key, file in files.items()
             ]
         changes = pa.Table.from_pylist(rows, schema=FILE_CHANGES)
-        return FileLog(tuple(commits), changes, first - 1 if first else None, complete=True)
+        return FileLog(tuple(commits), changes, self._versions[first - 1].id if first else None, complete=True)
 
     def log_faults(self, snapshot: Snapshot) -> tuple[LogFault, ...]:
         return ()
@@ -400,7 +408,7 @@ class MemoryTable:
         return needed([Needed(DATA, paths, sizes, exact=True, files=row_numbers(range(files.num_rows)))])
 
     def stored_sources(self, snapshot: Snapshot) -> Iterator[SourceFile]:
-        for key in self._versions[snapshot.version].files:
+        for key in self._at(snapshot.version).files:
             # Its DVs are in this process: there are no bytes to look at.
             yield replace(self._source(key, snapshot.version), dv=None, format="json")
 
@@ -413,6 +421,15 @@ class MemoryTable:
     def _files(self) -> Mapping[FileKey, _File]:
         return self._versions[-1].files
 
+    def _place(self, version: int) -> int:
+        found = next((place for place, each in enumerate(self._versions) if each.id == version), None)
+        if found is None:
+            raise UsageError(f"there is no version {version}", table=self.uri)
+        return found
+
+    def _at(self, version: int) -> _Version:
+        return self._versions[self._place(version)]
+
     def _add(
         self,
         files: Mapping[FileKey, _File],
@@ -423,10 +440,12 @@ class MemoryTable:
         ours: bool = False,
     ) -> None:
         self.now += 1
-        self._versions.append(_Version(dict(files), self.now, operation, data_changed, parameters or {}, ours))
+        self._versions.append(
+            _Version(next(self._ids), dict(files), self.now, operation, data_changed, parameters or {}, ours)
+        )
 
     def _source(self, key: FileKey, version: int) -> SourceFile:
-        file = self._versions[version].files[key]
+        file = self._at(version).files[key]
         dv = DvRef("memory", len(file.deleted), 0, inline=json.dumps(sorted(file.deleted))) if key.dv_id else None
         return SourceFile(key, self.storage.uri_of(key.path), file.size, file.rows if file.counted else None, dv)
 

@@ -181,7 +181,7 @@ class _Run:
         problem = None
         if (plan.table, plan.format) != (table.uri, table.format):
             problem = f"the plan is for the {plan.format} table {plan.table}"
-        elif plan.version > snapshot.version:
+        elif plan.version != snapshot.version and not table.follows(snapshot.version, plan.version):
             problem = f"the plan is for version {plan.version}, which this table does not have"
         if problem:
             raise UsageError(problem, table=table.uri, version=snapshot.version, next_step="make a plan for this table")
@@ -246,7 +246,7 @@ class _Run:
             raise
 
     def _done(self, open_steps: Sequence[PlanStep]) -> str:
-        versions = ", ".join(str(version) for version in sorted({each.version for each in self.committed}))
+        versions = ", ".join(str(version) for version in dict.fromkeys(each.version for each in self.committed))
         done = (
             f"{len(self.committed)} steps were committed in version {versions}" if versions else "nothing was committed"
         )
@@ -260,7 +260,7 @@ class _Run:
             table=self.table.uri,
             format=self.table.format,
             version_before=before,
-            version_after=max((each.version for each in self.committed), default=before),
+            version_after=self.committed[-1].version if self.committed else before,
             steps=tuple(_step_report(each) for each in self.committed),
             verified=not problems,
             problems=problems,

@@ -112,7 +112,7 @@ def run_round(
     versions = {step: outcome.versions.get(step, outcome.version) for step in exchanges}
     problems = {}
     last: Snapshot | None = snapshot
-    for version in sorted(set(versions.values())):
+    for version in dict.fromkeys(versions.values()):
         made = [exchange for step, exchange in exchanges.items() if versions[step] == version]
         last, problems[version] = _read_back(table, last, version, made, outcome.moved)
     carried = {each.id: sum(each.deleted) for each in outcome.rebased}

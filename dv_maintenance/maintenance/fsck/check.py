@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from functools import reduce
 from typing import TYPE_CHECKING, Final
 
 import pyarrow.compute as pc
@@ -249,19 +250,19 @@ def _since(table: FsckTable, snapshot: Snapshot, faults: Sequence[Fault]) -> lis
     except DvMaintenanceError:
         return unknown  # the log of that time is damaged or gone: what is missing is known all the same
     added = log.changes.filter(log.changes["added"])
-    versions = [commit.version for commit in log.commits]
     first: dict[str, int] = {}
     first_dv: dict[str, int] = {}
     columns = (added[name].to_pylist() for name in ("commit", "path", "dv_id"))
     for commit, path, dv in zip(*columns, strict=True):
-        first.setdefault(path, versions[commit])
+        first.setdefault(path, commit)
         if dv is not None:
-            first_dv.setdefault(dv, versions[commit])
+            first_dv.setdefault(dv, commit)
     found: list[int | None] = []
     for fault in faults:
         chosen = snapshot.files.select(["path", "dv_id"]).take(row_numbers(fault.files)).to_pylist()
         known = [first_dv.get(row["dv_id"]) if fault.kind == DV else first.get(row["path"]) for row in chosen]
-        found.append(None if not known or None in known else min(each for each in known if each is not None))
+        oldest = None if None in known else min((each for each in known if each is not None), default=None)
+        found.append(None if oldest is None else log.commits[oldest].version)
     return found
 
 
@@ -275,7 +276,7 @@ def _back_to(table: FsckTable, since: Iterable[int | None]) -> int | None:
         if not known or len(known) < len(versions):
             return None
         try:
-            back = table.parent_of(min(known))
+            back = table.parent_of(reduce(lambda one, other: other if table.follows(one, other) else one, known))
             older = table.snapshot(back)
             if not older.files.num_rows:
                 return None

@@ -77,11 +77,10 @@ def _planned_checkpoint(report: CheckpointReport) -> Outcome:
     if result.present:
         writes = f"Version {result.version:,} already has a checkpoint: none would be written"
     else:
-        since = result.version - (-1 if result.last is None else result.last)
         last = "there is none yet" if result.last is None else f"the last one is of version {result.last:,}"
         writes = (
             f"A checkpoint of version {result.version:,} would be written, with "
-            f"{count(result.live_files, 'live file')}: {last}, and readers replay {count(since, 'commit')}"
+            f"{count(result.live_files, 'live file')}: {last}, and readers replay {count(result.replayed, 'commit')}"
         )
     if result.pointer is not None:
         writes += f". _last_checkpoint {result.pointer}, and would be renewed"

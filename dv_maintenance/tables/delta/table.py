@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from dv_maintenance.storage import RawName, Storage
 from dv_maintenance.tables.binding import Receiver, deferred
 from dv_maintenance.tables.guard import NO_GUARD, VacuumGuard
+from dv_maintenance.tables.versions import NumberedVersions
 
 if TYPE_CHECKING:
     from dv_maintenance.tables.capabilities import EngineName, UndeleteResult, WaitingRows
@@ -43,7 +44,7 @@ _of_storage = Receiver[Storage]("storage")
 
 
 @dataclass(frozen=True, slots=True)
-class DeltaTable:
+class DeltaTable(NumberedVersions):
     """See ``dv_maintenance.tables.table.Table`` for what each method promises."""
 
     storage: Storage
@@ -63,10 +64,6 @@ class DeltaTable:
     stamp = _of_storage(segment.stamp)
     snapshot = _of_storage(load.load_snapshot)
     advanced = _of_storage(advance.advanced)
-
-    def parent_of(self, version: int) -> int:
-        return version - 1
-
     changes_since = _of_storage(history.changes_since)
     oldest_dv = _of_storage(history.oldest_dv)
     history = _of_storage(history.history)

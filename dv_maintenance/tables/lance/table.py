@@ -12,6 +12,7 @@ from dv_maintenance.tables.binding import Receiver, deferred
 from dv_maintenance.tables.guard import NO_GUARD, VacuumGuard
 from dv_maintenance.tables.lance.snapshot import load_snapshot
 from dv_maintenance.tables.rows import DeletesOnly
+from dv_maintenance.tables.versions import NumberedVersions
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -42,7 +43,7 @@ _of_root = Receiver[Storage]("root")
 
 
 @dataclass(frozen=True, slots=True)
-class LanceTable(DeletesOnly):
+class LanceTable(NumberedVersions, DeletesOnly):
     """See ``dv_maintenance.tables.table.Table`` for what each method promises.
 
     The folder of a branch (``TABLE/tree/NAME``) is an ordinary table.
@@ -76,9 +77,6 @@ class LanceTable(DeletesOnly):
         except DvMaintenanceError:
             # Whatever is wrong, a full read reports it better.
             return None
-
-    def parent_of(self, version: int) -> int:
-        return version - 1
 
     changes_since = _of_storage(history.changes_since)
     oldest_dv = _of_storage(history.oldest_dv)

@@ -14,6 +14,7 @@ from dv_maintenance.tables.guard import NO_GUARD, VacuumGuard
 from dv_maintenance.tables.paimon.layout import Layout, table_layout
 from dv_maintenance.tables.paimon.snapshot import load_snapshot
 from dv_maintenance.tables.rows import DeletesOnly
+from dv_maintenance.tables.versions import NumberedVersions
 
 if TYPE_CHECKING:
     from dv_maintenance.tables.capabilities import UndeleteResult
@@ -44,7 +45,7 @@ _of_layout = Receiver[Layout]("layout")
 
 
 @dataclass(frozen=True, slots=True)
-class PaimonTable(DeletesOnly):
+class PaimonTable(NumberedVersions, DeletesOnly):
     """A Paimon table, or a branch of one (``TABLE/branch/branch-NAME``).
 
     See ``dv_maintenance.tables.table.Table`` for what each method promises.
@@ -85,9 +86,6 @@ class PaimonTable(DeletesOnly):
         except DvMaintenanceError:
             # A full read reports whatever is wrong more precisely.
             return None
-
-    def parent_of(self, version: int) -> int:
-        return version - 1
 
     changes_since = _of_place(history.changes_since)
     oldest_dv = _of_place(history.oldest_dv)

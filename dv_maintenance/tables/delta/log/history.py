@@ -19,6 +19,7 @@ from dv_maintenance.tables.delta.log.commit_info import (
 )
 from dv_maintenance.tables.delta.log.segment import CommitFile, commit_files, read_commits
 from dv_maintenance.tables.model import Change, Changes, HistoryEntry, OldestDv, Snapshot
+from dv_maintenance.tables.versions import numbered_changes
 
 __all__ = ["changes_since", "history", "oldest_dv"]
 
@@ -40,7 +41,7 @@ def history(storage: Storage, limit: int | None = None) -> list[HistoryEntry]:
     return [_entry(file, actions) for file, actions in read_commits(storage, files)]
 
 
-def changes_since(storage: Storage, version: int) -> Changes:
+def changes_since(storage: Storage, version: int | None) -> Changes:
     """Commits after ``version``. Lists only later log files and reads only new commits.
 
     A commit counts as data-changing if it adds or removes a file with ``dataChange``, or writes metadata that may alter
@@ -52,14 +53,14 @@ def changes_since(storage: Storage, version: int) -> Changes:
     UsageError : the table has no such version.
     TableNotFoundError, DamagedTableError : as ``segment.latest_version``, or a commit cannot be read.
     """
-    files, newest = commit_files(storage, version)
-    if not -1 <= version <= newest:
+    files, newest = commit_files(storage, -1 if version is None else version)
+    if version is not None and not -1 <= version <= newest:
         raise UsageError(
             f"version {version} does not exist",
             table=storage.uri,
             next_step=f"check whether the table was replaced: its newest version is {newest}",
         )
-    commits = tuple(
+    commits = [
         Change(
             file.start,
             commit_time(file, commit_info(actions)),
@@ -67,10 +68,8 @@ def changes_since(storage: Storage, version: int) -> Changes:
             data_changed(actions),
         )
         for file, actions in read_commits(storage, files)
-    )
-    changed = [change.version for change in commits if change.data_changed]
-    unseen = set(range(version + 1, newest + 1)) - {change.version for change in commits}
-    return Changes(version, newest, max([*changed, *unseen], default=None), commits)
+    ]
+    return numbered_changes(version, newest, commits, first=0)
 
 
 def oldest_dv(storage: Storage, snapshot: Snapshot, limit: int = 1000) -> OldestDv | None:

@@ -141,6 +141,7 @@ def checkpoint(
             write_checkpoint(storage, snapshot, replace=damaged)
         elif pointer is not None:
             _renew_pointer(storage, snapshot)
+    last = max((version for version in before if version <= snapshot.version), default=None)
     listed = log_files(storage)
     first = None if cutoff is None else _first_kept(listed, cutoff, protected_before(snapshot))
     doomed = [] if first is None else [path for at, path in listed.files if at < first]
@@ -150,7 +151,8 @@ def checkpoint(
         version=snapshot.version,
         written=not present and not dry_run,
         present=present,
-        last=max((version for version in before if version <= snapshot.version), default=None),
+        last=last,
+        replayed=snapshot.version - (-1 if last is None else last),
         live_files=snapshot.files.num_rows,
         dry_run=dry_run,
         cutoff=cutoff,

@@ -19,6 +19,7 @@ from dv_maintenance.tables.lance.rows.files import deleted_rows
 from dv_maintenance.tables.lance.snapshot import LanceSnapshot
 from dv_maintenance.tables.model import Change, Changes, HistoryEntry, OldestDv
 from dv_maintenance.tables.parallel import in_parallel
+from dv_maintenance.tables.versions import numbered_changes
 
 __all__ = ["changes_since", "data_changed", "history", "manifests", "oldest_dv", "transaction_of"]
 
@@ -54,7 +55,7 @@ def history(storage: Storage, limit: int | None = None) -> list[HistoryEntry]:
     return found
 
 
-def changes_since(storage: Storage, version: int) -> Changes:
+def changes_since(storage: Storage, version: int | None) -> Changes:
     """The changes after ``version``. Reads only the manifests of these versions, unless a transaction is gone.
 
     Compaction, indices and config do not change data, nor does a delete that found no row. Versions that were cleaned
@@ -67,13 +68,13 @@ def changes_since(storage: Storage, version: int) -> Changes:
     """
     files = all_versions(storage)
     newest = files[-1].version
-    if not -1 <= version <= newest:
+    if version is not None and not -1 <= version <= newest:
         raise UsageError(
             f"there is no version {version}",
             table=storage.uri,
             next_step=f"the newest is {newest}: was the table replaced?",
         )
-    new = [file for file in files if file.version > version]
+    new = [file for file in files if version is None or file.version > version]
     commits = []
     before: Manifest | None = None
     for manifest in manifests(storage, new):
@@ -84,9 +85,7 @@ def changes_since(storage: Storage, version: int) -> Changes:
         changed = data_changed(transaction, manifest, before)
         commits.append(Change(manifest.version, manifest.timestamp, transaction.operation, changed))
         before = manifest
-    unseen = set(range(max(version, 0) + 1, newest + 1)) - {change.version for change in commits}
-    changed_versions = [change.version for change in commits if change.data_changed]
-    return Changes(version, newest, max([*changed_versions, *unseen], default=None), tuple(commits))
+    return numbered_changes(version, newest, commits, first=1)
 
 
 def oldest_dv(storage: Storage, snapshot: LanceSnapshot, limit: int = 1000) -> OldestDv | None:

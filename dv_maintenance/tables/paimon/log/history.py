@@ -26,6 +26,7 @@ from dv_maintenance.tables.paimon.rows.files import counted
 from dv_maintenance.tables.paimon.rows.partitions import Partitions
 from dv_maintenance.tables.paimon.scalars import integer
 from dv_maintenance.tables.paimon.snapshot import PaimonSnapshot
+from dv_maintenance.tables.versions import numbered_changes
 
 __all__ = ["DvDifference", "Dvs", "SnapshotReader", "changes_since", "history", "oldest_dv"]
 
@@ -76,7 +77,7 @@ def history(storage: Storage, limit: int | None = None) -> list[HistoryEntry]:
     return found
 
 
-def changes_since(storage: Storage, version: int) -> Changes:
+def changes_since(storage: Storage, version: int | None) -> Changes:
     """The snapshots after ``version``. Expired ones are not in ``commits``. They count as data-changing, because their
     changes are unknown.
 
@@ -88,7 +89,7 @@ def changes_since(storage: Storage, version: int) -> Changes:
     reader = SnapshotReader.of(storage)
     versions = all_versions(reader.layout)
     newest = versions[-1] if versions else 0
-    if not -1 <= version <= newest:
+    if version is not None and not -1 <= version <= newest:
         raise UsageError(
             f"there is no snapshot {version}",
             table=storage.uri,
@@ -97,14 +98,13 @@ def changes_since(storage: Storage, version: int) -> Changes:
     commits = []
     before: SnapshotFile | None = None
     # The first snapshot is compared with its predecessor, so that is read, too.
-    for file in reader.files([each for each in versions if each >= version]):
-        if file.id > version:
+    after = 0 if version is None else version
+    for file in reader.files([each for each in versions if each >= after]):
+        if file.id > after:
             known = before if before is not None and before.id == file.id - 1 else None
             commits.append(Change(file.id, file.timestamp, file.kind, reader.data_changed(file, known)))
         before = file
-    unseen = set(range(max(version, 0) + 1, newest + 1)) - {change.version for change in commits}
-    changed = [change.version for change in commits if change.data_changed]
-    return Changes(version, newest, max([*changed, *unseen], default=None), tuple(commits))
+    return numbered_changes(version, newest, commits, first=1)
 
 
 def oldest_dv(storage: Storage, snapshot: PaimonSnapshot, limit: int = 1000) -> OldestDv | None:
