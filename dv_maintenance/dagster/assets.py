@@ -140,7 +140,7 @@ def _keep_in_step(context: dg.AssetExecutionContext, table: TableSettings, opene
         for key in gone.partition_keys:
             instance.delete_dynamic_partition(gone.partitions_def_name, key)
     plan = due_plan(table, opened, snapshot, lambda now: reads_downstream(instance, asset_graph(context), table, now))
-    due = frozenset[str | None]() if plan is None else due_keys(table, plan)
+    due = frozenset[str | None]() if plan is None else due_keys(table, snapshot, plan)
     for event in partitions.nothing_to_do(table, snapshot, due, instance, _MAX_RECORDED):
         instance.report_runless_asset_event(event)
 

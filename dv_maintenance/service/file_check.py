@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any, Final
 from dv_maintenance.errors import DvMaintenanceError
 from dv_maintenance.service.inspection import inspect_table
 from dv_maintenance.service.outcome import Outcome
-from dv_maintenance.service.partitions import partition_key
+from dv_maintenance.service.partitions import check_columns
 from dv_maintenance.service.tables_file import WatchConfig
 from dv_maintenance.service.text import count
 from dv_maintenance.tables import open_table
-from dv_maintenance.tables.model import parse_partition
 
 if TYPE_CHECKING:
     from dv_maintenance.config import Document
@@ -62,7 +61,7 @@ def _open(table: TableSettings, where: str) -> dict[str, Any]:
         snapshot = opened.snapshot()
         row |= {"format": opened.format, "version": snapshot.version}
         if table.partitions is not None and snapshot.files.num_rows:
-            partition_key(table.partitions, parse_partition(snapshot.files["partition"][0].as_py()))
+            check_columns(table.partitions, snapshot)
         inspect_table(opened, table.policy, name=table.name, jobs=table.jobs)
     except DvMaintenanceError as error:
         row["error"] = f"{error} ({where})"

@@ -154,7 +154,7 @@ class Observer:
             plan = decide_for(table, snapshot, watched.policy, reads=reads(now)[0], now=now)
         if news:
             findings = (*(findings or ()), work_left(watched, snapshot, plan))
-        keys = frozenset[str | None]() if plan is None else due_keys(watched, plan)
+        keys = frozenset[str | None]() if plan is None else due_keys(watched, snapshot, plan)
         return Observation(found, known, keys, snapshot if found.changed else None, findings, damage=damage)
 
     def _to_look_at_files(self, found: Inspection, last: TableState) -> bool:

@@ -6,6 +6,7 @@ report by them and finding keys that an orchestrator does not know yet are all b
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -15,6 +16,7 @@ from dv_maintenance.maintenance.health import total
 from dv_maintenance.maintenance.planning.partitioning import PartitionColumn, Partitioning
 from dv_maintenance.maintenance.planning.selection import check_value, select
 from dv_maintenance.tables.model import NULL_PARTITION, parse_partition, partition_name, value_name
+from dv_maintenance.tables.partition_spec import fields_of, only
 
 if TYPE_CHECKING:
     from dv_maintenance.maintenance.execution.report import StepReport
@@ -28,6 +30,7 @@ __all__ = [
     "GRID_COLUMNS",
     "PartitionColumn",
     "by_key",
+    "check_columns",
     "check_key",
     "chosen_policy",
     "column_keys",
@@ -44,6 +47,9 @@ __all__ = [
 GRID_COLUMNS: Final = 2
 """Up to so many columns span a grid; more are one list of the combinations in the table."""
 
+# Months and hours, by hyphens, as partition transforms write them (``partition_spec``). ISO 8601 has other forms.
+_MONTHS: Final = "%Y-%m"
+_PERIODS: Final = {1: _MONTHS, 3: "%Y-%m-%d-%H"}
 # The key of a time window is its start; these parts of a timestamp are the same within a window.
 _KEY_FORMAT: Final = {"hour": "%Y-%m-%d-%H:%M", "day": "%Y-%m-%d", "month": "%Y-%m-%d"}
 _BELOW: Final[Mapping[str, dict[str, Any]]] = {
@@ -54,28 +60,31 @@ _BELOW: Final[Mapping[str, dict[str, Any]]] = {
 
 
 def partition_key(partitioning: Partitioning, values: Mapping[str, str | None]) -> str | None:
-    """The key that holds a partition of the table; ``None``: no window or listed value fits.
+    """The key that holds a partition of the table; ``None``: no window or listed value fits, or the partition's
+    specification lacks a column.
 
     One column: its key. Two: ``a|b``, in the order of the columns' names. More: ``a=x/b=y/c=z``.
-
-    Raises
-    ------
-    UsageError : the table is not partitioned by these columns.
     """
     columns = partitioning.columns
-    for column in columns:
-        if column.name not in values:
-            raise UsageError(
-                f"partitions: {column.name!r} is not a partition column",
-                next_step=f"use {', '.join(values)}" if values else "leave partitions out: the table has none",
-            )
-    keys = {column.name: _column_key(column, values[column.name]) for column in columns}
+    keys = {column.name: _column_key(column, values[column.name]) for column in columns if column.name in values}
     known = {name: key for name, key in keys.items() if key is not None}
-    if len(known) < len(keys):
+    if len(known) < len(columns):
         return None
     if len(known) > GRID_COLUMNS:
         return partition_name({name: values[name] for name in known})
     return "|".join(known[name] for name in sorted(known))
+
+
+def check_columns(partitioning: Partitioning, snapshot: Snapshot) -> None:
+    """Raise UsageError if the table is not partitioned by these columns."""
+    fields = fields_of(snapshot.specs)
+    for column in partitioning.columns:
+        if column.name not in fields:
+            known = ", ".join(map(str, fields.values()))
+            raise UsageError(
+                f"partitions: {column.name!r} is not a partition column",
+                next_step=f"use {known}" if known else "leave partitions out: the table has none",
+            )
 
 
 def chosen_policy(table: TableSettings, snapshot: Snapshot, keys: Iterable[str]) -> Policy | None:
@@ -88,14 +97,15 @@ def chosen_policy(table: TableSettings, snapshot: Snapshot, keys: Iterable[str])
         :func:`check_key`.
     """
     assert table.partitions is not None
+    check_columns(table.partitions, snapshot)
     chosen, own = set(keys), table.policy.partitions
-    live = list(_live(snapshot))
-    of_live = [partition_key(table.partitions, values) for values in live]
+    names = snapshot.files["partition"].unique().to_pylist()
+    of_live = [partition_key(table.partitions, parse_partition(name)) for name in names]
     for key in sorted(chosen.difference(of_live)):
         check_key(table.partitions, snapshot, key)
-    names = [partition_name(values) for values in live]
-    fits = select(snapshot, names, own).fits if own else [True] * len(live)
-    wanted = tuple(values for values, key, fit in zip(live, of_live, fits, strict=True) if key in chosen and fit)
+    fits = select(snapshot, names, own).fits if own else [True] * len(names)
+    fitting = zip(names, of_live, fits, strict=True)
+    wanted = tuple(only(snapshot.specs, name) for name, key, fit in fitting if key in chosen and fit)
     # Without a filter, the policy would cover the whole table.
     return table.policy.model_copy(update={"partitions": wanted}) if wanted else None
 
@@ -143,9 +153,7 @@ def listed_keys(values: Iterable[str]) -> list[str]:
 def by_key(
     partitioning: Partitioning, keys: Sequence[str], steps: Iterable[StepReport], after: Health
 ) -> dict[str, tuple[list[StepReport], Counts | None]]:
-    """For each of these keys, the steps done in it and its health afterwards; ``None``: it has no live file. Raises as
-    :func:`partition_key`.
-    """
+    """For each of these keys, the steps done in it and its health afterwards; ``None``: it has no live file."""
     counts: dict[str | None, list[Counts]] = {}
     for each in after.partitions:
         counts.setdefault(partition_key(partitioning, each.partition), []).append(each.counts)
@@ -157,21 +165,23 @@ def by_key(
 
 def column_keys(partitioning: Partitioning, snapshot: Snapshot) -> dict[str | None, set[str]]:
     """Keys found in the table, for each column without ``every`` and ``values``. If there are too many columns for a
-    grid, the combinations under ``None``. Raises as :func:`partition_key`.
+    grid, the combinations under ``None``. Raises as :func:`check_columns`.
     """
+    check_columns(partitioning, snapshot)
     columns, live = partitioning.columns, list(_live(snapshot))
     keys = [partition_key(partitioning, values) for values in live]
     if len(columns) > GRID_COLUMNS:
         return {None: {key for key in keys if key is not None}}
     return {
-        column.name: {value_name(values[column.name]) for values in live}
+        column.name: {value_name(values[column.name]) for values in live if column.name in values}
         for column in columns
         if column.every is None and column.values is None
     }
 
 
 def live_keys(partitioning: Partitioning, snapshot: Snapshot) -> frozenset[str | None]:
-    """Keys of the partitions with live files; ``None`` for those without a key. Raises as :func:`partition_key`."""
+    """Keys of the partitions with live files; ``None`` for those without a key. Raises as :func:`check_columns`."""
+    check_columns(partitioning, snapshot)
     return frozenset(partition_key(partitioning, values) for values in _live(snapshot))
 
 
@@ -189,13 +199,14 @@ def ended(partitioning: Partitioning, key: str, now: datetime) -> bool:
     )
 
 
-def due_keys(table: TableSettings, plan: MaintenancePlan) -> frozenset[str | None]:
-    """Keys of the partitions with a planned step; ``None`` for partitions without a key. Raises UsageError if the table
-    is not partitioned by these columns.
+def due_keys(table: TableSettings, snapshot: Snapshot, plan: MaintenancePlan) -> frozenset[str | None]:
+    """Keys of the partitions with a planned step; ``None`` for partitions without a key. Raises as
+    :func:`check_columns`.
     """
     partitioning = table.partitions
     if partitioning is None:
         return frozenset()
+    check_columns(partitioning, snapshot)
     names = {step.partition for step in plan.steps}
     return frozenset(partition_key(partitioning, parse_partition(name)) for name in names)
 
@@ -238,11 +249,20 @@ def _moment(column: PartitionColumn, value: str | None) -> datetime | None:
     if value is None:
         return None
     try:
-        known = column.format
-        moment = datetime.strptime(value, known) if known else datetime.fromisoformat(value)  # noqa: DTZ007 (zone: below)
+        moment = _read(value, column)
     except ValueError:
         return None
     return moment if moment.tzinfo is None else moment.astimezone(UTC).replace(tzinfo=None)
+
+
+def _read(value: str, column: PartitionColumn) -> datetime:
+    """Raises ValueError, also for a period that is longer than a window."""
+    if column.format is not None:
+        return datetime.strptime(value, column.format)  # noqa: DTZ007 - the caller looks at the zone
+    form = _PERIODS.get(value.count("-"))
+    if form is None or not re.fullmatch(r"[\d-]+", value) or (form == _MONTHS and column.every != "month"):
+        return datetime.fromisoformat(value)
+    return datetime.strptime(value, form)  # noqa: DTZ007
 
 
 def _live(snapshot: Snapshot) -> Iterable[dict[str, str | None]]:

@@ -9,12 +9,15 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import quote, unquote
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+
+if TYPE_CHECKING:
+    from dv_maintenance.tables.partition_spec import PartitionSpec
 
 __all__ = [
     "FILES_SCHEMA",
@@ -43,7 +46,7 @@ FILES_SCHEMA = pa.schema(
     [
         # As the log spells it: the identity of the file, written back byte for byte.
         pa.field("path", pa.string(), nullable=False),
-        # `a=1/b=x`, see partition_name(); "" in a table without partitions.
+        # `a=1/b=x`, see `PartitionSpec.partition`; "" in a table without partitions.
         pa.field("partition", pa.dictionary(pa.int32(), pa.string()), nullable=False),
         pa.field("size", pa.int64(), nullable=False),
         # Rows in the file, deleted ones included; null where the log does not say.
@@ -165,7 +168,8 @@ class Since:
 class Snapshot:
     """One version of a table. ``files`` has FILES_SCHEMA's columns first; a million rows is normal, so stay vectorised.
 
-    ``schema`` is logical (the names users see) and includes partition columns, in the table's order.
+    ``schema`` is logical (the names users see) and includes partition columns, in the table's order. ``specs`` are the
+    partition specifications of its files, that of new files last.
     """
 
     exact_rows: ClassVar[bool] = True
@@ -177,7 +181,7 @@ class Snapshot:
     version: int
     timestamp: int  # epoch milliseconds
     schema: pa.Schema
-    partition_columns: tuple[str, ...]
+    specs: tuple[PartitionSpec, ...]
     properties: Mapping[str, str]
     files: pa.Table
     warnings: tuple[str, ...] = ()
@@ -188,6 +192,12 @@ class Snapshot:
     derived: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
     """Values that callers computed from ``files`` and may need again, by a name that they choose. ``replace`` starts
     without them."""
+
+    @property
+    def partition_columns(self) -> tuple[str, ...]:
+        """The columns that have one value in each file, whatever the file's specification."""
+        *others, last = [[each.source for each in spec.fields if each.transform == "identity"] for spec in self.specs]
+        return tuple(column for column in last if all(column in each for each in others))
 
     @property
     def bytes(self) -> int:

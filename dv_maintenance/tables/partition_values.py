@@ -1,4 +1,4 @@
-"""Values of partition columns as text: what a text means, given the type of its column.
+"""Values of partitions as text: what a text means, given the type of its column.
 
 The names of partitions hold text (``model.partition_name``). People write the same value in different ways, and mistype
 it. For all formats, this module decides which texts are the same value, and which are none.
@@ -10,12 +10,15 @@ import re
 from collections.abc import Hashable
 from datetime import date, datetime, timedelta
 from decimal import Context, Decimal, InvalidOperation
-from typing import Final, NoReturn
+from typing import Final, Literal, NoReturn, TypeAlias
 
 import pyarrow as pa
 import pyarrow.types as pt
 
-__all__ = ["example_of", "sql_type", "value_of"]
+__all__ = ["Kind", "days_of", "example_of", "sql_type", "value_of"]
+
+Kind: TypeAlias = 'pa.DataType | Literal["year", "month", "hour"]'
+"""A type; or a period of time, such as ``2026-11``, whose value is its number counted from the first one of 1970."""
 
 _DATE: Final = re.compile(r"([+-]?\d{4,6})-(\d{1,2})-(\d{1,2})")
 _CLOCK: Final = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2})(?:\.(\d{1,9}))?)?")
@@ -40,8 +43,16 @@ _SQL: Final = {
 }
 
 
-def value_of(text: str | None, type: pa.DataType) -> Hashable:
-    """A key that is equal for all texts of one value; ``None`` for null.
+_PERIODS: Final = {
+    "year": (re.compile(r"([+-]?\d{4,6})"), "2026"),
+    "month": (re.compile(r"([+-]?\d{4,6})-(\d{1,2})"), "2026-11"),
+    "hour": (re.compile(rf"{_DATE.pattern}-(\d{{1,2}})"), "2026-11-20-09"),
+}
+
+
+def value_of(text: str | None, type: Kind) -> Hashable:
+    """A key that is equal for all texts of one value; ``None`` for null. Values of a type in their order, timestamps in
+    nanoseconds and dates in days since 1970.
 
     Timestamps without a zone are taken as UTC.
 
@@ -49,8 +60,10 @@ def value_of(text: str | None, type: pa.DataType) -> Hashable:
     ------
     ValueError : the text is not a value of the type.
     """
-    if text is None or pt.is_null(type):
+    if text is None or (not isinstance(type, str) and pt.is_null(type)):
         return None
+    if isinstance(type, str):
+        return _period(text, type)
     if pt.is_boolean(type):
         return {"true": True, "false": False}[_matched(r"(?i:true|false)", text)[0].lower()]
     if pt.is_integer(type):
@@ -70,8 +83,10 @@ def value_of(text: str | None, type: pa.DataType) -> Hashable:
     return text
 
 
-def sql_type(type: pa.DataType) -> str:
+def sql_type(type: Kind) -> str:
     """The type as SQL names it."""
+    if isinstance(type, str):
+        return type.upper()
     if pt.is_decimal(type):
         return f"DECIMAL({type.precision},{type.scale})"
     if pt.is_timestamp(type):
@@ -83,8 +98,10 @@ def sql_type(type: pa.DataType) -> str:
     return _SQL[type][0] if type in _SQL else "STRING"
 
 
-def example_of(type: pa.DataType) -> str:
+def example_of(type: Kind) -> str:
     """A text that is a value of the type."""
+    if isinstance(type, str):
+        return _PERIODS[type][1]
     if pt.is_timestamp(type):
         return "2026-11-20 09:30:00" + ("Z" if type.tz else "")
     if pt.is_time(type):
@@ -105,9 +122,21 @@ def _decimal(text: str, type: pa.DataType) -> Decimal:
     return exact
 
 
+def _period(text: str, unit: str) -> int:
+    parts = [int(part) for part in _matched(_PERIODS[unit][0], text).groups()]
+    if unit == "year":
+        return parts[0] - 1970
+    if unit == "month":
+        return (parts[0] - 1970) * 12 + parts[1] - 1 if 1 <= parts[1] <= 12 else _fail(text)
+    return days_of(*parts[:3]) * 24 + parts[3] if parts[3] <= 23 else _fail(text)
+
+
 def _days(found: re.Match[str]) -> int:
-    """Days since 1970-01-01."""
-    year, month, day = map(int, found.groups()[:3])
+    return days_of(*map(int, found.groups()[:3]))
+
+
+def days_of(year: int, month: int, day: int) -> int:
+    """Days since 1970-01-01. Raises ValueError."""
     cycles = (year - 2000) // _CYCLE_YEARS
     moved = date(year - cycles * _CYCLE_YEARS, month, day)
     return (moved - date(1970, 1, 1)).days + cycles * _CYCLE_DAYS

@@ -36,6 +36,7 @@ __all__ = [
     "bind",
     "columns_of",
     "comparable",
+    "exactly",
     "may_be_true",
 ]
 
@@ -124,6 +125,15 @@ class Bounds:
     values: bool = True
     nulls: bool = True
     nans: bool = False
+
+
+def exactly(value: Any) -> Bounds:
+    """The bounds of a column that holds only this ``comparable`` value, or a float's NaN."""
+    if value is None:
+        return Bounds(values=False)
+    if value != value:
+        return Bounds(nulls=False, nans=True)
+    return Bounds(value, value, nulls=False)
 
 
 def bind(predicate: Predicate, schema: pa.Schema, opaque: Callable[[pa.Field], bool] = lambda _: False) -> Predicate:

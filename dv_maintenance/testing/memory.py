@@ -38,6 +38,7 @@ from dv_maintenance.tables.model import (
     VacuumResult,
     parse_partition,
 )
+from dv_maintenance.tables.partition_spec import by_columns
 from dv_maintenance.tables.table import CommitOutcome, Probe, Rebased, Replacement
 from dv_maintenance.tables.work import DvRef, OutputFile, RewriteBin, RewriteResult, RewriteTask, ScanTask, SourceFile
 
@@ -194,7 +195,7 @@ class MemoryTable:
             version=version,
             timestamp=self._versions[place].timestamp,
             schema=_SCHEMA,
-            partition_columns=tuple(sorted(names)),
+            specs=by_columns(*sorted(names)),
             properties=self.properties,
             files=pa.Table.from_pylist(rows, schema=FILES_SCHEMA),
         )

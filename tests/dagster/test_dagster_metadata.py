@@ -27,6 +27,7 @@ from dv_maintenance.service.reports.health import columns_of, of_health
 from dv_maintenance.service.reports.work import of_partition, of_run
 from dv_maintenance.tables import open_table
 from dv_maintenance.tables.model import Snapshot
+from dv_maintenance.tables.partition_spec import by_columns
 from dv_maintenance.testing.delta_builder import DeltaBuilder
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -213,7 +214,7 @@ def columns(*fields: pa.Field, partitions: tuple[str, ...] = ()) -> dict[str, An
         version=0,
         timestamp=0,
         schema=pa.schema(fields),
-        partition_columns=partitions,
+        specs=by_columns(*partitions),
         properties={},
         files=pa.table({}),
     )

@@ -14,6 +14,7 @@ from test_plan import file, snapshots, table
 from dv_maintenance.errors import DamagedTableError
 from dv_maintenance.maintenance.health import health
 from dv_maintenance.tables.model import FILES_SCHEMA, Snapshot
+from dv_maintenance.tables.partition_spec import by_columns
 
 COUNTS = ("files", "files_with_dv", "files_with_unknown_rows", "deleted_rows", "size_bytes")
 
@@ -94,7 +95,7 @@ def test_a_log_in_pieces() -> None:
         version=0,
         timestamp=0,
         schema=pa.schema([]),
-        partition_columns=("p",),
+        specs=by_columns("p"),
         properties={},
         files=whole,
     )
@@ -122,6 +123,7 @@ import sys
 import pyarrow as pa
 from dv_maintenance.maintenance.health import health
 from dv_maintenance.tables.model import FILES_SCHEMA, Snapshot
+from dv_maintenance.tables.partition_spec import by_columns
 columns = [pa.nulls(2, pa.int64()).cast(field.type) if field.nullable else None for field in FILES_SCHEMA]
 numbers = pa.Array.from_buffers(pa.int64(), 2, [None, pa.py_buffer(bytes(16))])
 text = numbers.cast(pa.string())
@@ -131,7 +133,7 @@ for place, field in enumerate(FILES_SCHEMA):
 nothing = pa.Array.from_buffers(pa.string(), 1, [None, pa.py_buffer(bytes(8)), pa.py_buffer(b"")])
 columns[1] = pa.DictionaryArray.from_arrays(numbers.cast(pa.int32()), nothing)
 files = pa.Table.from_arrays(columns, schema=FILES_SCHEMA)
-health(Snapshot(table="t", format="m", version=0, timestamp=0, schema=pa.schema([]), partition_columns=(),
+health(Snapshot(table="t", format="m", version=0, timestamp=0, schema=pa.schema([]), specs=by_columns(),
                 properties={}, files=files)).to_json()
 assert "pandas" not in sys.modules and "pydantic" not in sys.modules
 """

@@ -21,6 +21,7 @@ from dv_maintenance.maintenance.planning.steps import MaintenancePlan
 from dv_maintenance.maintenance.reads.model import Reads
 from dv_maintenance.tables.file_log import FILE_CHANGES, FileCommit, FileLog
 from dv_maintenance.tables.model import FILES_SCHEMA, Snapshot
+from dv_maintenance.tables.partition_spec import by_columns
 from dv_maintenance.units import day_of
 
 GB = 10**9
@@ -49,7 +50,7 @@ def snapshot(*files: dict[str, Any]) -> Snapshot:
         version=7,
         timestamp=NOW,
         schema=pa.schema([]),
-        partition_columns=(),
+        specs=by_columns(),
         properties={},
         files=pa.Table.from_pylist(rows, schema=FILES_SCHEMA),
     )
@@ -267,7 +268,7 @@ def test_a_partition_that_changes_right_now_waits_for_quiet() -> None:
 def test_other_partitions_do_not_pay_for_a_start() -> None:
     shot = replace(
         snapshot({"deleted_rows": 900_000, "partition": "p=1"}, {"deleted_rows": 100_000, "partition": "p=2"}),
-        partition_columns=("p",),
+        specs=by_columns("p"),
     )
     policy = Policy.from_mapping({"partitions": ["p=2"]})
     plan = decided(shot, from_snapshot(shot), 2.0, policy=policy, start=15)

@@ -16,6 +16,7 @@ from dv_maintenance.maintenance.planning.policy import Policy
 from dv_maintenance.maintenance.planning.run_limits import Spent, spent_in
 from dv_maintenance.service.inspection import inspect_table
 from dv_maintenance.tables.model import FILES_SCHEMA, Snapshot
+from dv_maintenance.tables.partition_spec import by_columns
 from dv_maintenance.testing.memory import MemoryEngine, MemoryTable
 
 
@@ -36,7 +37,7 @@ def test_small_appends_are_rewritten_about_twice() -> None:
             version=number,
             timestamp=0,
             schema=pa.schema([]),
-            partition_columns=(),
+            specs=by_columns(),
             properties={},
             files=pa.Table.from_pylist(rows, schema=FILES_SCHEMA),
         )

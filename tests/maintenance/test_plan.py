@@ -19,6 +19,7 @@ from dv_maintenance.maintenance.planning.explain import explain
 from dv_maintenance.maintenance.planning.plan import MaintenancePlan, build_plan
 from dv_maintenance.maintenance.planning.policy import Policy
 from dv_maintenance.tables.model import FILES_SCHEMA, Snapshot
+from dv_maintenance.tables.partition_spec import by_columns
 
 MIB = 1 << 20
 
@@ -41,7 +42,7 @@ def table(
         version=7,
         timestamp=0,
         schema=pa.schema([("p", pa.string())]),
-        partition_columns=("p",) if partitioned or any(each["partition"] for each in files) else (),
+        specs=by_columns("p") if partitioned or any(each["partition"] for each in files) else by_columns(),
         properties=properties or {},
         files=pa.Table.from_pylist([dict(each) for each in files], schema=FILES_SCHEMA),
     )

@@ -10,6 +10,7 @@ import pytest
 from dv_maintenance.errors import UsageError
 from dv_maintenance.maintenance.planning.selection import Selection, refuse_missing, select
 from dv_maintenance.tables.model import FILES_SCHEMA, Snapshot, parse_partition
+from dv_maintenance.tables.partition_spec import by_columns
 
 SCHEMA = pa.schema([("id", pa.int64()), ("day", pa.date32()), ("country", pa.string())])
 LIVE = ("day=2026-11-01/country=de", "day=2026-11-02/country=de", "day=2026-11-02/country=a%2Fb")
@@ -26,7 +27,7 @@ def snapshot(partitions: Sequence[str] = LIVE) -> Snapshot:
         version=3,
         timestamp=0,
         schema=SCHEMA,
-        partition_columns=("day", "country"),
+        specs=by_columns("day", "country"),
         properties={},
         files=pa.Table.from_pylist(rows, FILES_SCHEMA),
     )

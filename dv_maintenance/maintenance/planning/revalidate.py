@@ -12,7 +12,8 @@ from dv_maintenance.errors import UsageError
 from dv_maintenance.files.arrays import strings
 from dv_maintenance.maintenance.planning.plan import build_plan
 from dv_maintenance.maintenance.planning.steps import MaintenancePlan, PlanInput, PlanStep
-from dv_maintenance.tables.model import FileKey, parse_partition
+from dv_maintenance.tables.model import FileKey
+from dv_maintenance.tables.partition_spec import only
 
 if TYPE_CHECKING:
     from dv_maintenance.tables.model import Snapshot
@@ -96,7 +97,7 @@ def plan_again(
     policy = plan.policy.model_copy(
         update={
             "target_file_size": plan.target_file_size,
-            "partitions": tuple(parse_partition(partition) for partition in partitions),
+            "partitions": tuple(only(snapshot.specs, partition) for partition in partitions),
             **_limits(plan, lost),
         }
     )

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
-import pyarrow.types as pt
 
 from dv_maintenance.errors import UsageError
 from dv_maintenance.tables.model import parse_partition, partition_name
-from dv_maintenance.tables.partition_values import example_of, sql_type, value_of
+from dv_maintenance.tables.partition_spec import fields_of, values_in
+from dv_maintenance.tables.partition_values import Kind, example_of, sql_type, value_of
 
 if TYPE_CHECKING:
     from dv_maintenance.tables.model import Snapshot
@@ -41,8 +41,9 @@ class Selection:
 def select(snapshot: Snapshot, partitions: Sequence[str], filters: Iterable[Values]) -> Selection:
     """Match the filters with the table's partitions. A pure function.
 
-    A filter names values of some partition columns. It matches the partitions whose text is the same; if there are
-    none, those whose value is the same: ``2026-11-1`` and ``2026-11-01`` are one date.
+    A filter names values of some partition columns, or fields where the specification has transforms. It matches the
+    partitions whose text is the same; if there are none, those whose value is the same: ``2026-11-1`` and
+    ``2026-11-01`` are one date. Partitions of a specification without that field do not match.
 
     partitions : names of the partitions with live files.
 
@@ -67,7 +68,7 @@ def select(snapshot: Snapshot, partitions: Sequence[str], filters: Iterable[Valu
                 fits[code] = True
             if not hits:
                 missing.append(partition_name(dict(zip(columns, texts, strict=True))))
-            known = {tuple(live[code][column] for column in columns) for code in hits} or {texts}
+            known = {values_in(live[code], columns) or () for code in hits} or {texts}
             found += [dict(zip(columns, each, strict=True)) for each in sorted(known, key=repr)]
     return Selection(tuple(fits), tuple(found), tuple(missing))
 
@@ -93,7 +94,7 @@ def no_live_file(missing: Sequence[str]) -> str:
 
 def check_value(snapshot: Snapshot, column: str, text: str | None) -> Hashable:
     """The value of a text in a partition column. Raises UsageError with the column, its type and an example."""
-    type_ = _type(snapshot, column)
+    type_ = _kind(snapshot, column)
     try:
         return value_of(text, type_)
     except ValueError:
@@ -105,20 +106,19 @@ def check_value(snapshot: Snapshot, column: str, text: str | None) -> Hashable:
         ) from None
 
 
-def _type(snapshot: Snapshot, column: str) -> pa.DataType:
-    """A partition column need not be one of the schema's: its values are texts then."""
-    at = snapshot.schema.get_field_index(column)
-    return pa.string() if at < 0 else snapshot.schema.field(at).type
+def _kind(snapshot: Snapshot, column: str) -> Kind:
+    return fields_of(snapshot.specs)[column].kind(snapshot.schema)
 
 
 class _Lookup:
     """Partitions by the texts of some columns, and by their values."""
 
     def __init__(self, snapshot: Snapshot, columns: tuple[str, ...], live: Sequence[Values]) -> None:
-        self._snapshot, self._columns, self._live = snapshot, columns, live
+        self._snapshot, self._columns = snapshot, columns
         self._by_text: dict[tuple[str | None, ...], list[int]] = {}
         for code, values in enumerate(live):
-            self._by_text.setdefault(tuple(values[column] for column in columns), []).append(code)
+            if (texts := values_in(values, columns)) is not None:
+                self._by_text.setdefault(texts, []).append(code)
         self._by_value: dict[tuple[Hashable, ...], list[int]] | None = None
 
     def find(self, texts: tuple[str | None, ...]) -> list[int]:
@@ -134,12 +134,11 @@ class _Lookup:
         return self._by_value.get(wanted, [])
 
     def _values(self, texts: tuple[str | None, ...]) -> tuple[Hashable, ...]:
-        return tuple(
-            _stored(text, _type(self._snapshot, column)) for column, text in zip(self._columns, texts, strict=True)
-        )
+        kinds = [_kind(self._snapshot, column) for column in self._columns]
+        return tuple(_stored(text, kind) for text, kind in zip(texts, kinds, strict=True))
 
 
-def _stored(text: str | None, type: pa.DataType) -> Hashable:
+def _stored(text: str | None, type: Kind) -> Hashable:
     """The value of a stored text. Writers may use other spellings: such a text equals only itself."""
     try:
         return value_of(text, type)
@@ -149,12 +148,13 @@ def _stored(text: str | None, type: pa.DataType) -> Hashable:
 
 def _spelled(snapshot: Snapshot, wanted: Values) -> dict[str, str | None]:
     """A filter with the columns as the table spells them, in its order. Raises UsageError."""
-    columns = snapshot.partition_columns
+    fields = fields_of(snapshot.specs)
+    columns = tuple(fields)
     given: dict[str, str | None] = {}
     for name, text in wanted.items():
         alike = [name] if name in columns else [each for each in columns if each.lower() == name.lower()]
         if len(alike) != 1:
-            known = ", ".join(columns)
+            known = ", ".join(map(str, fields.values()))
             raise UsageError(
                 f"{name!r} is not a partition column",
                 table=snapshot.table,
@@ -165,10 +165,10 @@ def _spelled(snapshot: Snapshot, wanted: Values) -> dict[str, str | None]:
     return {column: given[column] for column in columns if column in given}
 
 
-def _example(snapshot: Snapshot, column: str, type: pa.DataType) -> str:
+def _example(snapshot: Snapshot, column: str, type: Kind) -> str:
     """The newest value in the table, or one of the type."""
     names = snapshot.files["partition"].unique().to_pylist()
-    texts = {text for name in names if (text := parse_partition(name)[column])}
+    texts = {text for name in names if (text := parse_partition(name).get(column))}
     return max(texts) if texts else example_of(type)
 
 
@@ -180,8 +180,11 @@ def _hint(snapshot: Snapshot, missing: str, partitions: Sequence[str]) -> str:
         return "the table has no live file. "
     wanted, live = parse_partition(missing), [parse_partition(name) for name in partitions]
     # Only text is mistyped by a letter: another date or number is another value.
-    exact = {column: text for column, text in wanted.items() if not pt.is_string(_type(snapshot, column))}
-    names = sorted({partition_name({column: values[column] for column in wanted}) for values in live})
+    exact = {column: text for column, text in wanted.items() if _kind(snapshot, column) != pa.string()}
+    having = {texts for values in live if (texts := values_in(values, tuple(wanted))) is not None}
+    names = sorted(partition_name(dict(zip(wanted, texts, strict=True))) for texts in having)
+    if not names:
+        return f"no partition with a live file has {' and '.join(wanted)}. "
     same = [name for name in names if exact.items() <= parse_partition(name).items()] if exact != wanted else []
     close = get_close_matches(missing, same, 1, 0.8)
     return f"did you mean {close[0]}? " if close else f"the table's partitions go from {names[0]} to {names[-1]}. "

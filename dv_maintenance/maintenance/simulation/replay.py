@@ -14,6 +14,7 @@ from dv_maintenance.maintenance.meter.measure import DAY
 from dv_maintenance.maintenance.meter.timeline import Timeline
 from dv_maintenance.maintenance.planning.drafts import arrow
 from dv_maintenance.tables.model import FILES_SCHEMA, Snapshot
+from dv_maintenance.tables.partition_spec import by_columns
 
 if TYPE_CHECKING:
     from dv_maintenance.maintenance.meter.prices import Prices
@@ -366,7 +367,7 @@ class _Replay:
             version=self.version,
             timestamp=now,
             schema=pa.schema([]),
-            partition_columns=(keys,) if keys else (),
+            specs=by_columns(*([keys] if keys else [])),
             properties={},
             files=pa.Table.from_arrays(columns, schema=FILES_SCHEMA),
         )

@@ -14,6 +14,7 @@ from dv_maintenance.service.chart import Bar, Picture
 from dv_maintenance.service.outcome import Column, Number, Outcome
 from dv_maintenance.service.text import count, percent, shortened, size
 from dv_maintenance.tables.model import partition_name
+from dv_maintenance.tables.partition_spec import SPEC_ID, fields_of
 
 if TYPE_CHECKING:
     from dv_maintenance.maintenance.deadlines import ToErase
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from dv_maintenance.maintenance.health import Counts, Health, PartitionHealth
     from dv_maintenance.service.inspection import Inspection
     from dv_maintenance.tables.model import Snapshot
+    from dv_maintenance.tables.partition_spec import PartitionField
 
 __all__ = [
     "MUST_GO_BY",
@@ -140,11 +142,12 @@ def _row(name: str, counts: Counts) -> dict[str, str | int]:
 
 def columns_of(snapshot: Snapshot) -> tuple[Column, ...]:
     """Columns in the table's order, with their comments, and their types in Arrow's spelling."""
+    fields = fields_of(snapshot.specs).values()
     return tuple(
         Column(
             field.name,
             _type_name(field.type),
-            _column_description(field, field.name in snapshot.partition_columns),
+            _column_description(field, [each for each in fields if each.source == field.name]),
             field.nullable,
         )
         for field in snapshot.schema
@@ -235,7 +238,7 @@ def _label(partition: Mapping[str, str | None]) -> str:
 
 
 def _is_time(partition: Mapping[str, str | None]) -> bool:
-    first = next(iter(partition.values()), None)
+    first = next((text for name, text in partition.items() if name != SPEC_ID), None)
     return first is not None and _TIME.fullmatch(first) is not None
 
 
@@ -263,9 +266,12 @@ def _outline(type: pa.DataType, depth: int) -> str:
     return f"struct<{fields}>"
 
 
-def _column_description(field: pa.Field, partition_column: bool) -> str | None:
+def _column_description(field: pa.Field, partitions_by: Sequence[PartitionField]) -> str | None:
     comment = (field.metadata or {}).get(b"comment", b"").decode(errors="replace")
-    parts = [shortened(comment, _COMMENT_SHOWN), "Partition column." if partition_column else ""]
+    parts = [
+        shortened(comment, _COMMENT_SHOWN),
+        *("Partition column." if each.transform == "identity" else f"Partitioned by {each}." for each in partitions_by),
+    ]
     return " ".join(part for part in parts if part) or None
 
 

@@ -16,7 +16,7 @@ from dv_maintenance.maintenance.planning.policy import Policy
 from dv_maintenance.service.data_version import last_data_version
 from dv_maintenance.service.inspection import inspect_table, reads_now
 from dv_maintenance.service.outcome import Outcome, TableReport
-from dv_maintenance.service.partitions import by_key, chosen_policy, partition_key
+from dv_maintenance.service.partitions import by_key, check_columns, chosen_policy, partition_key
 from dv_maintenance.service.progress import progress_log
 from dv_maintenance.service.reports.health import columns_of, of_health
 from dv_maintenance.service.reports.work import KEPT_SHOWN, of_partition, of_run
@@ -82,6 +82,8 @@ def optimize(
     snapshot = table.snapshot()
     if "partitions" in changes:
         missing_partitions(snapshot, watched.policy, ok=missing_ok)
+    if watched.partitions is not None:
+        check_columns(watched.partitions, snapshot)
     policy = chosen_policy(watched, snapshot, keys) if keys else watched.policy
     plan = report = None
     if policy is None:

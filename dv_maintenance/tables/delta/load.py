@@ -19,6 +19,7 @@ from dv_maintenance.tables.delta.log.segment import LogSegment, read_commit, seg
 from dv_maintenance.tables.delta.rows.files import ADD_COLUMNS, duplicate_paths, files_table
 from dv_maintenance.tables.delta.rows.schema import arrow_schema
 from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
+from dv_maintenance.tables.partition_spec import by_columns
 
 __all__ = [
     "PRINTS",
@@ -122,7 +123,7 @@ def snapshot_of(
         version=files.version,
         timestamp=files.modified if in_commit is None else in_commit,
         schema=schema,
-        partition_columns=metadata.partition_columns,
+        specs=by_columns(*metadata.partition_columns),
         properties=metadata.configuration,
         files=rows,
         warnings=(*warnings, *_checksum_warnings(storage, files, rows)),

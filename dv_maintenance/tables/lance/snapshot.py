@@ -12,6 +12,7 @@ from dv_maintenance.tables.lance.log.versions import load_manifest, naming_manif
 from dv_maintenance.tables.lance.rows.files import counted, counts_are_known, files_table
 from dv_maintenance.tables.lance.rows.schema import arrow_schema, lance_fields
 from dv_maintenance.tables.model import Snapshot
+from dv_maintenance.tables.partition_spec import by_columns
 
 __all__ = ["LanceSnapshot", "load_snapshot"]
 
@@ -75,7 +76,7 @@ def load_snapshot(storage: Storage, version: int | None = None, *, known: LanceS
         version=manifest.version,
         timestamp=manifest.timestamp,
         schema=schema,
-        partition_columns=(),
+        specs=by_columns(),
         properties=manifest.config,
         files=rows,
         warnings=_warnings(manifest, stored, fragments),

@@ -24,6 +24,7 @@ from dv_maintenance.tables.paimon.rows.evolution import anchors, grouped
 from dv_maintenance.tables.paimon.rows.files import counted, files_table, match, visible
 from dv_maintenance.tables.paimon.rows.partitions import Partition, Partitions
 from dv_maintenance.tables.paimon.rows.warnings import index_garbage, last_compaction, snapshots_kept, when
+from dv_maintenance.tables.partition_spec import by_columns
 from dv_maintenance.units import format_size
 
 # Approximate bytes in memory of an index manifest entry.
@@ -132,7 +133,7 @@ def load_snapshot(
         version=at_version,
         timestamp=schema.timestamp if file is None else file.timestamp,
         schema=schema.arrow(),
-        partition_columns=schema.partition_keys,
+        specs=by_columns(*schema.partition_keys),
         properties=newest.options,
         files=shown,
         warnings=(*_warnings(shown, hidden, options, live.unmatched, matched.dangling), *notes),

@@ -25,7 +25,16 @@ from dv_maintenance.tables.delta.log.columns import bools, int32s, numbers
 from dv_maintenance.tables.delta.log.replay import replay
 from dv_maintenance.tables.delta.rows.partitions import constant, is_local_time, partition_columns
 from dv_maintenance.tables.delta.rows.schema import delta_kind, physical_name
-from dv_maintenance.tables.predicate import Bounds, Column, Predicate, bind, columns_of, comparable, may_be_true
+from dv_maintenance.tables.predicate import (
+    Bounds,
+    Column,
+    Predicate,
+    bind,
+    columns_of,
+    comparable,
+    exactly,
+    may_be_true,
+)
 
 if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
@@ -101,17 +110,13 @@ def partition_bounds(raw: str | None, type_: pa.DataType) -> Bounds:
     if is_local_time(raw, type_):
         return Bounds(nulls=False)
     value = constant(raw, type_)
-    if value is None:
-        return Bounds(values=False)
-    if types.is_decimal(type_):
+    if value is not None and types.is_decimal(type_):
         value = Decimal(value)
-    elif types.is_floating(type_):
+    elif value is not None and types.is_floating(type_):
         value = float(value)
-        if value != value:
-            return Bounds(nulls=False, nans=True)
-    elif types.is_binary(type_):
+    elif value is not None and types.is_binary(type_):
         value = b64decode(value)
-    return Bounds(value, value, nulls=False)
+    return exactly(value)
 
 
 # -- statistics --------------------------------------------------------------------------------------------------

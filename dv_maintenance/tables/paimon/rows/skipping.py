@@ -22,7 +22,7 @@ from dv_maintenance.tables.paimon.log.entries import FileId
 from dv_maintenance.tables.paimon.log.manifests import ADD, avro_records, manifest_files
 from dv_maintenance.tables.paimon.log.schema import Schema, read_schema
 from dv_maintenance.tables.paimon.rows.types import Field
-from dv_maintenance.tables.predicate import Bounds, Column, Predicate, bind, columns_of, may_be_true
+from dv_maintenance.tables.predicate import Bounds, Column, Predicate, bind, columns_of, exactly, may_be_true
 
 if TYPE_CHECKING:
     from dv_maintenance.tables.paimon.rows.partitions import Partition
@@ -65,7 +65,7 @@ def may_match(layout: Layout, snapshot: PaimonSnapshot, predicate: Predicate) ->
     def of_partition(partition: Partition) -> _Known:
         row = decode_row(partition.row, types)
         names = snapshot.table_schema.partition_keys
-        return {(names[at],): _exactly(row[at]) for at in keys}
+        return {(names[at],): exactly(_comparable(row[at])) for at in keys}
 
     by_partition = [of_partition(each) for each in snapshot.partitions]
     codes = snapshot.files["partition_code"].to_pylist()
@@ -94,15 +94,6 @@ def _compares(field: Field) -> bool:
 
 def _lookup(known: _Known) -> Callable[[Column], Bounds]:
     return lambda column: known.get(column, _UNBOUNDED)
-
-
-def _exactly(value: Any) -> Bounds:
-    if value is None:
-        return Bounds(values=False)
-    if value != value:
-        return Bounds(nulls=False, nans=True)
-    value = _comparable(value)
-    return Bounds(value, value, nulls=False)
 
 
 def _comparable(value: Any) -> Any:
