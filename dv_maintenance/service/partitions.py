@@ -6,7 +6,6 @@ report by them and finding keys that an orchestrator does not know yet are all b
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -47,9 +46,6 @@ __all__ = [
 GRID_COLUMNS: Final = 2
 """Up to so many columns span a grid; more are one list of the combinations in the table."""
 
-# Months and hours, by hyphens, as partition transforms write them (``partition_spec``). ISO 8601 has other forms.
-_MONTHS: Final = "%Y-%m"
-_PERIODS: Final = {1: _MONTHS, 3: "%Y-%m-%d-%H"}
 # The key of a time window is its start; these parts of a timestamp are the same within a window.
 _KEY_FORMAT: Final = {"hour": "%Y-%m-%d-%H:%M", "day": "%Y-%m-%d", "month": "%Y-%m-%d"}
 _BELOW: Final[Mapping[str, dict[str, Any]]] = {
@@ -248,21 +244,13 @@ def _column_key(column: PartitionColumn, value: str | None) -> str | None:
 def _moment(column: PartitionColumn, value: str | None) -> datetime | None:
     if value is None:
         return None
+    # ISO 8601 has days, and hours as partition transforms write them; it has no months.
+    form = column.format or ("%Y-%m" if column.every == "month" and len(value) == len("2026-11") else None)
     try:
-        moment = _read(value, column)
+        moment = datetime.strptime(value, form) if form else datetime.fromisoformat(value)  # noqa: DTZ007 (zone: below)
     except ValueError:
         return None
     return moment if moment.tzinfo is None else moment.astimezone(UTC).replace(tzinfo=None)
-
-
-def _read(value: str, column: PartitionColumn) -> datetime:
-    """Raises ValueError, also for a period that is longer than a window."""
-    if column.format is not None:
-        return datetime.strptime(value, column.format)  # noqa: DTZ007 - the caller looks at the zone
-    form = _PERIODS.get(value.count("-"))
-    if form is None or not re.fullmatch(r"[\d-]+", value) or (form == _MONTHS and column.every != "month"):
-        return datetime.fromisoformat(value)
-    return datetime.strptime(value, form)  # noqa: DTZ007
 
 
 def _live(snapshot: Snapshot) -> Iterable[dict[str, str | None]]:

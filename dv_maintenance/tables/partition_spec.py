@@ -74,8 +74,6 @@ class PartitionField:
 
     def bounds(self, text: str | None, schema: pa.Schema) -> Bounds:
         """What a value of this field says about the values of its source column in the files of that partition."""
-        if self._function == "void":
-            return Bounds()
         if text is None:
             return Bounds(values=False)
         unknown, known = Bounds(nulls=False, nans=True), self.kind(schema)
@@ -115,7 +113,7 @@ class PartitionSpec:
     fields: tuple[PartitionField, ...]
 
     def partition(self, values: Sequence[str | None]) -> str:
-        """The name of the partition with these values, one for each field.
+        """The name of the partition with these values, one for each field. Fields that are always null are left out.
 
         >>> by_columns("region")[0].partition(["eu"])
         'region=eu'
@@ -123,7 +121,8 @@ class PartitionSpec:
         'spec_id=1/ts_day=2026-11-20'
         """
         number: dict[str, str | None] = {SPEC_ID: str(self.id)} if self.id else {}
-        return partition_name(number | {each.name: text for each, text in zip(self.fields, values, strict=True)})
+        texts = zip(self.fields, values, strict=True)
+        return partition_name(number | {each.name: text for each, text in texts if each.transform != "void"})
 
 
 def fields_of(specs: Sequence[PartitionSpec]) -> dict[str, PartitionField]:
@@ -133,7 +132,7 @@ def fields_of(specs: Sequence[PartitionSpec]) -> dict[str, PartitionField]:
     found: dict[str, PartitionField] = {}
     if len(specs) > 1:
         found[SPEC_ID] = PartitionField(SPEC_ID, SPEC_ID)
-    for field in (field for spec in specs for field in spec.fields):
+    for field in (field for spec in specs for field in spec.fields if field.transform != "void"):
         known = found.setdefault(field.name, field)
         if (known.source, known.transform) != (field.source, field.transform):
             found[field.name] = PartitionField(field.name, "", "mixed")

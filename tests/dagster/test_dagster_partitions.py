@@ -501,6 +501,11 @@ def by(columns: Any) -> Partitioning:
         ("hour", "2024-11-20T13:59:59.5Z", "2024-11-20-13:00"),
         ("hour", "2024-11-20 13:00:00", "2024-11-20-13:00"),
         ("hour", "2024-11-20T01:30:00+02:00", "2024-11-19-23:00"),
+        # As transforms write periods; a month is in no single day.
+        ("month", "2024-11", "2024-11-01"),
+        ("day", "2024-11", None),
+        ("hour", "2024-11-20-13", "2024-11-20-13:00"),
+        ("day", "2024-11-20-13", "2024-11-20"),
     ],
 )
 def test_windows(every: str, value: str | None, key: str | None) -> None:
