@@ -11,15 +11,16 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
-from dv_maintenance.errors import UsageError
+from dv_maintenance.errors import UnsupportedFeatureError, UsageError
 
 if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
     from dv_maintenance.tables.table import Table
 
 __all__ = [
+    "CatalogTable",
     "Location",
     "TableFormat",
     "at_root",
@@ -35,23 +36,45 @@ _ENTRY_POINTS: Final = "dv_maintenance.table_formats"
 _HERE: Final = ("delta", "lance", "paimon")
 
 
+class CatalogTable(Protocol):
+    """The handle of one table in a catalog. A format whose commits a catalog decides asks for more in a protocol of its
+    own, such as a pointer to swap.
+    """
+
+    @property
+    def name(self) -> str:
+        """As users write it, with the catalog: ``lake.sales.orders``."""
+
+
 @dataclass(frozen=True, slots=True)
 class Location:
     """Where a table is.
 
     storage : its root folder or prefix.
+    catalog : the handle of the table in the catalog that named it; ``None`` if it was named by its path.
     """
 
     storage: Storage
+    catalog: CatalogTable | None = None
 
 
 def at_root(name: str) -> Callable[[Location], Table]:
     """An opener for ``TableFormat.open``. It calls the class ``name``, such as ``package.module:DeltaTable``, with the
     storage at the table's root. The module is imported when the first table is opened.
+
+    The opener raises UnsupportedFeatureError for a table of a catalog, which may decide the table's commits: a commit
+    by files alone would be lost, or destroy the table.
     """
     module, _, cls = name.partition(":")
 
     def opened(location: Location) -> Table:
+        if location.catalog is not None:
+            raise UnsupportedFeatureError(
+                f"{location.catalog.name} is a table of a catalog, which this format does not ask",
+                features=("tables of a catalog",),
+                table=location.storage.uri,
+                next_step="open the table by its path if the catalog leaves commits to the files",
+            )
         table: Table = getattr(import_module(module), cls)(location.storage)
         return table
 

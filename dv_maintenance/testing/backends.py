@@ -15,14 +15,28 @@ from random import Random
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from dv_maintenance.errors import DamagedTableError
-from dv_maintenance.tables.model import parse_partition, partition_name
+from dv_maintenance.tables.partition_spec import PartitionField, by_columns
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from dv_maintenance.engine import Engine
+    from dv_maintenance.tables.model import Snapshot
+    from dv_maintenance.tables.registry import Location
     from dv_maintenance.tables.table import Table
     from dv_maintenance.testing.delta_builder import DvStyle
+    from dv_maintenance.testing.memory import MemoryTable
+    from dv_maintenance.testing.memory_log import MemoryLog
 
-__all__ = ["DeltaBackend", "LanceBackend", "MemoryBackend", "PaimonBackend", "Row", "TableBackend"]
+__all__ = [
+    "DeltaBackend",
+    "LanceBackend",
+    "MemoryBackend",
+    "NamedMemoryBackend",
+    "PaimonBackend",
+    "Row",
+    "TableBackend",
+]
 
 # id, partition, value.
 Row = tuple[int, str | None, str]
@@ -35,7 +49,7 @@ class TableBackend(ABC):
     """One table of a format.
 
     supports : optional abilities: ``partitions``, ``empty files`` (files without a live row), ``manifests``,
-        ``features`` (:meth:`forbid`) and ``checkpoints``.
+        ``features`` (:meth:`forbid`), ``checkpoints`` and ``specifications`` (:meth:`evolve`).
     styles : ways to store a deletion vector.
     retention : the table's own, milliseconds.
     first_version : the number of the first version, where they are numbered.
@@ -107,6 +121,20 @@ class TableBackend(ABC):
         names checkpoints.
         """
         raise NotImplementedError
+
+    def evolve(self) -> None:
+        """Partition new files by ``truncate[3](v)`` as ``v_trunc``, then by ``p``; after the second call, no longer by
+        ``p``. For backends whose ``supports`` names specifications.
+        """
+        raise NotImplementedError
+
+    def rows_of_files(self, snapshot: Snapshot) -> list[list[Row]]:
+        """The live rows of each of a snapshot's files."""
+        from dv_maintenance.engine.scan import scan
+
+        table = self.open()
+        tasks = (scan(task, table.storage.options) for task in table.scan_tasks(snapshot))
+        return [[tuple(row.values()) for batch in batches for row in batch.to_pylist()] for batches in tasks]
 
 
 class DeltaBackend(TableBackend):
@@ -284,21 +312,28 @@ class MemoryBackend(TableBackend):
     code that orders them goes wrong.
     """
 
-    supports = frozenset({"partitions", "empty files", "manifests"})
+    supports = frozenset({"partitions", "empty files", "manifests", "specifications"})
 
     def __init__(self, folder: Path) -> None:
         from dv_maintenance.testing.memory import MemoryTable
 
+        self.folder = folder
+        self._table = MemoryTable(folder, schema=_schema(), log=self._log())
+
+    def _log(self) -> MemoryLog:
+        from dv_maintenance.testing.memory_log import MemoryLog
+
         draw = Random(0)  # noqa: S311
-        self._table = MemoryTable(
-            folder, ids=accumulate(repeat(1 << 62), lambda last, _: last - draw.getrandbits(40) - 1)
-        )
+        ids = accumulate(repeat(1 << 62), lambda last, _: last - draw.getrandbits(40) - 1)
+        return MemoryLog(ids, by_columns("p"))
 
     def create(self) -> None:
-        """Nothing to do: the constructor creates version 0."""
+        """Nothing to do: the constructor creates the first version."""
 
-    def append(self, partition: str | None, rows: Sequence[Row]) -> int:
-        self._table.append(partition_name({"p": partition}), [(row, value) for row, _, value in rows])
+    def append(self, partition: str | None, rows: Sequence[Row]) -> int:  # noqa: ARG002
+        of_row = dict(zip(("id", "p", "v"), rows[0], strict=True))
+        values = [_transformed(each.transform, of_row[each.source]) for each in self._table.spec.fields]
+        self._table.append(self._table.spec.partition(values), rows)
         return self._table.version()
 
     def delete(self, ids: Collection[int], *, style: str = "", keep_empty: bool = False) -> int:  # noqa: ARG002
@@ -324,8 +359,61 @@ class MemoryBackend(TableBackend):
             found = [json.loads(line) for line in self._table.rows(version)]
         except FileNotFoundError as error:
             raise DamagedTableError(f"{error} is gone", table=self._table.uri) from None
-        return [(row, parse_partition(partition)["p"], value) for partition, (row, value) in found]
+        return [tuple(row) for _, row in found]
+
+    def rows_of_files(self, snapshot: Snapshot) -> list[list[Row]]:
+        return [[tuple(row) for row in rows] for rows in self._table.rows_of_files(snapshot)]
 
     def moment(self) -> int:
         self._table.now += 2
         return self._table.now - 1
+
+    def evolve(self) -> None:
+        trunc = PartitionField("v_trunc", "v", "truncate[3]")
+        first = len(self._table.spec.fields) == 1
+        self._table.evolve(*[trunc, PartitionField("p", "p")] if first else [PartitionField("p", "p", "void"), trunc])
+
+
+class NamedMemoryBackend(MemoryBackend):
+    """A :class:`MemoryTable` that is opened by its name in a catalog, every time. Commits go through the catalog."""
+
+    _NAME: ClassVar[str] = "sales.orders"
+
+    def __init__(self, folder: Path) -> None:
+        from dv_maintenance.testing.memory_log import MemoryCatalog
+
+        self.catalog = MemoryCatalog()
+        self.catalog.create(self._NAME, folder, self._log())
+        super().__init__(folder)
+        self._table = opened_by_name(self.catalog.locate(self._NAME))
+
+    def open(self) -> Table:
+        return opened_by_name(self.catalog.locate(self._NAME))
+
+    def recreate(self) -> None:
+        """Drop the table, and create another one under its name."""
+        self.catalog.drop(self._NAME)
+        self.catalog.create(self._NAME, self.folder, self._log())
+
+
+def opened_by_name(location: Location) -> MemoryTable:
+    """The memory table at a location, as a ``TableFormat.open``."""
+    from dv_maintenance.testing.memory import MemoryTable
+    from dv_maintenance.testing.memory_log import NamedTable
+
+    assert isinstance(location.catalog, NamedTable)
+    return MemoryTable(location.catalog.place, schema=_schema(), catalog=location.catalog)
+
+
+def _schema() -> pa.Schema:
+    import pyarrow as pa
+
+    return pa.schema([("id", pa.int64()), ("p", pa.string()), ("v", pa.string())])
+
+
+def _transformed(transform: str, value: Any) -> str | None:
+    """The text of a transform's value."""
+    if transform == "void" or value is None:
+        return None
+    name, _, width = transform.partition("[")
+    return str(value)[: int(width.rstrip("]"))] if name == "truncate" else str(value)

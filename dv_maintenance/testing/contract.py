@@ -32,15 +32,16 @@ from dv_maintenance.tables.file_log import FileLogTable
 from dv_maintenance.tables.model import OldestDv, partition_name
 from dv_maintenance.tables.registry import known_format
 from dv_maintenance.testing.backends import TableBackend
+from dv_maintenance.testing.contract_partitions import PartitionContract
 from dv_maintenance.testing.file_logs import check_windows
-from dv_maintenance.testing.history import InterferingEngine, TableHistory
+from dv_maintenance.testing.history import InterferingEngine, TableHistory, require
 
 __all__ = ["TableContract"]
 
 HOUR = 3_600_000
 
 
-class TableContract:
+class TableContract(PartitionContract):
     """The behaviour every format has in common. ``table`` is the fixture to start from."""
 
     @pytest.fixture
@@ -493,8 +494,3 @@ class TableContract:
         assert sorted(table.table.storage.list(), key=str) == before
         # Who may not write may still read.
         assert table.read() == table.expected()
-
-
-def require(backend: TableBackend, what: str) -> None:
-    if what not in backend.supports:
-        pytest.skip(f"{type(backend).__name__} has no {what}")

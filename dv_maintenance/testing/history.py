@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.table import Table
     from dv_maintenance.tables.work import RewriteResult, RewriteTask
 
-__all__ = ["InterferingEngine", "Moment", "TableHistory", "needed_files"]
+__all__ = ["InterferingEngine", "Moment", "TableHistory", "needed_files", "require"]
 
 
 class Moment(NamedTuple):
@@ -175,3 +175,11 @@ class InterferingEngine:
 
     def close(self) -> None:
         self.inner.close()
+
+
+def require(backend: TableBackend, what: str) -> None:
+    """Skip the test if the backend does not support it."""
+    import pytest
+
+    if what not in backend.supports:
+        pytest.skip(f"{type(backend).__name__} has no {what}")

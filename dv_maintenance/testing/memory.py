@@ -1,4 +1,4 @@
-"""A small table format and its engine, for tests of everything above formats and engines.
+"""A small table format, for tests of everything above formats and engines.
 
 Rows are JSON values, data files are JSON files in a folder, versions live in this process. It keeps the promises of the
 ``Table`` and ``Engine`` protocols and has hooks with which a test adds other writers, or trouble.
@@ -7,13 +7,11 @@ Rows are JSON values, data files are JSON files in a folder, versions live in th
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
-from uuid import uuid4
+from typing import Any
 
 import pyarrow as pa
 
@@ -38,9 +36,12 @@ from dv_maintenance.tables.model import (
     VacuumResult,
     parse_partition,
 )
-from dv_maintenance.tables.partition_spec import by_columns
+from dv_maintenance.tables.partition_spec import SPEC_ID, PartitionField, PartitionSpec, by_columns
+from dv_maintenance.tables.predicate import Bounds, Column, Predicate, bind, may_be_true
 from dv_maintenance.tables.table import CommitOutcome, Probe, Rebased, Replacement
-from dv_maintenance.tables.work import DvRef, OutputFile, RewriteBin, RewriteResult, RewriteTask, ScanTask, SourceFile
+from dv_maintenance.tables.work import DvRef, RewriteBin, RewriteTask, ScanTask, SourceFile
+from dv_maintenance.testing.memory_engine import MemoryEngine, write_file
+from dv_maintenance.testing.memory_log import File, MemoryLog, NamedTable, Version
 
 __all__ = ["MemoryEngine", "MemoryTable"]
 
@@ -48,32 +49,9 @@ _SCHEMA = pa.schema([("row", pa.string())])
 _RETENTION = 7 * 86_400_000
 
 
-@dataclass(frozen=True, slots=True)
-class _File:
-    partition: str
-    size: int
-    rows: int
-    deleted: frozenset[int]
-    modified: int
-    counted: bool = True  # whether the log records the number of rows
-
-
-@dataclass(frozen=True, slots=True)
-class _Version:
-    id: int
-    files: Mapping[FileKey, _File]
-    timestamp: int
-    operation: str
-    data_changed: bool
-    parameters: Mapping[str, Any] = field(default_factory=dict)
-    ours: bool = False
-
-
 class MemoryTable:
-    """A table in ``folder``.
+    """A table in ``folder``, with versions of its own unless a catalog has them.
 
-    ids : draws the names of versions; by default they are numbered.
-    now : its clock, epoch milliseconds.
     before_commit : runs at the start of a commit.
     after_commit : runs after a commit, before it is reported.
     carries : whether a delete that raced with a rewrite can be carried over.
@@ -82,31 +60,65 @@ class MemoryTable:
     format = "memory"
 
     def __init__(
-        self, folder: Path, properties: Mapping[str, str] | None = None, *, ids: Iterator[int] | None = None
+        self,
+        folder: Path,
+        properties: Mapping[str, str] | None = None,
+        *,
+        schema: pa.Schema = _SCHEMA,
+        log: MemoryLog | None = None,
+        catalog: NamedTable | None = None,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
         self.storage = Storage(str(folder))
         self.uri = self.storage.uri
         self.properties = dict(properties or {})
-        self.now = 1_000_000_000_000
+        self.schema = schema
+        self.catalog = catalog
         self.before_commit: Callable[[], None] = _nothing
         self.after_commit: Callable[[], None] = _nothing
         self.carries = True
         self.snapshots = 0  # how many were loaded
-        self._numbers = itertools.count()
-        self._ids = itertools.count() if ids is None else ids
-        self._versions = [_Version(next(self._ids), {}, self.now, "CREATE", True)]
+        self._own = log or MemoryLog()
+
+    @property
+    def log(self) -> MemoryLog:
+        return self._own if self.catalog is None else self.catalog.log
+
+    @property
+    def now(self) -> int:
+        """Its clock, epoch milliseconds."""
+        return self.log.now
+
+    @now.setter
+    def now(self, moment: int) -> None:
+        self.log.now = moment
+
+    @property
+    def _versions(self) -> list[Version]:
+        return self.log.versions
 
     # -- other writers --------------------------------------------------------------------------------------------
 
     def append(self, partition: str, rows: Sequence[Any], *, counted: bool = True) -> str:
         """Add a file with these rows, and return its path."""
-        path = f"data-{next(self._numbers)}.json"
-        output = _write_file(self.storage, path, rows)
-        file = _File(partition, output.size, len(rows), frozenset(), self.now, counted)
+        path = f"data-{next(self.log.numbers)}.json"
+        output = write_file(self.storage, path, rows)
+        file = File(partition, output.size, len(rows), frozenset(), self.now, counted)
         self._add({**self._files, FileKey(path): file}, "WRITE", data_changed=True)
         return path
+
+    def evolve(self, *fields: PartitionField) -> PartitionSpec:
+        """Give new files another partition specification."""
+        specs = self._versions[-1].specs
+        spec = PartitionSpec(len(specs), fields)
+        self._add(self._files, "SET SPEC", data_changed=False, specs=(*specs, spec))
+        return spec
+
+    @property
+    def spec(self) -> PartitionSpec:
+        """That of new files."""
+        return self._specs(len(self._versions) - 1)[-1]
 
     def delete(self, path: str, positions: Sequence[int]) -> FileKey:
         """Delete rows of a live file by position: the same file with a larger DV."""
@@ -114,7 +126,7 @@ class MemoryTable:
         file = self._files[key]
         deleted = file.deleted | set(positions)
         assert max(deleted) < file.rows
-        new = FileKey(path, f"dv-{next(self._numbers)}")
+        new = FileKey(path, f"dv-{next(self.log.numbers)}")
         rest = {other: each for other, each in self._files.items() if other != key}
         self._add({**rest, new: replace(file, deleted=deleted)}, "DELETE", data_changed=True)
         return new
@@ -123,14 +135,14 @@ class MemoryTable:
         """Delete the rows for which ``where`` (partition, row) holds, with one commit, and return its version. Files
         without live rows go, unless ``keep_empty``.
         """
-        files: dict[FileKey, _File] = {}
+        files: dict[FileKey, File] = {}
         for key, file in self._files.items():
             rows = enumerate(json.loads(self.storage.get(key.path)))
             deleted = file.deleted | {position for position, row in rows if where(file.partition, row)}
             if deleted == file.deleted:
                 files[key] = file
             elif keep_empty or len(deleted) < file.rows:
-                files[FileKey(key.path, f"dv-{next(self._numbers)}")] = replace(file, deleted=deleted)
+                files[FileKey(key.path, f"dv-{next(self.log.numbers)}")] = replace(file, deleted=deleted)
         self._add(files, "DELETE", data_changed=True)
         return self.version()
 
@@ -143,6 +155,14 @@ class MemoryTable:
             for position, row in enumerate(json.loads(self.storage.get(key.path)))
             if position not in file.deleted
         )
+
+    def rows_of_files(self, snapshot: Snapshot) -> list[list[Any]]:
+        """The live rows of each file of a snapshot."""
+        files = self._at(snapshot.version).files
+        return [
+            [row for at, row in enumerate(json.loads(self.storage.get(key.path))) if at not in file.deleted]
+            for key, file in files.items()
+        ]
 
     def stored(self) -> set[str]:
         """Paths of all data files that exist, live or not."""
@@ -168,7 +188,7 @@ class MemoryTable:
         return Probe(self.version(known), self.stamp(self.version(known)) or "")
 
     def stamp(self, version: int) -> str | None:
-        return f"{id(self):x}-{version}" if version in [each.id for each in self._versions] else None
+        return f"{id(self.log):x}-{version}" if version in [each.id for each in self._versions] else None
 
     def snapshot(self, version: int | None = None) -> Snapshot:
         self.snapshots += 1
@@ -187,15 +207,13 @@ class MemoryTable:
             }
             for key, file in files.items()
         ]
-        ever = {file.partition for each in self._versions[: place + 1] for file in each.files.values()}
-        names = {name for partition in ever for name in parse_partition(partition)}
         return Snapshot(
             table=self.uri,
             format=self.format,
             version=version,
             timestamp=self._versions[place].timestamp,
-            schema=_SCHEMA,
-            specs=by_columns(*sorted(names)),
+            schema=self.schema,
+            specs=self._specs(place),
             properties=self.properties,
             files=pa.Table.from_pylist(rows, schema=FILES_SCHEMA),
         )
@@ -218,9 +236,18 @@ class MemoryTable:
     def check_writable(self, snapshot: Snapshot, operation: str) -> None:
         """Every operation is allowed."""
 
+    def may_match(self, snapshot: Snapshot, predicate: Predicate) -> pa.BooleanArray:
+        bound = bind(predicate, snapshot.schema)
+        names = snapshot.files["partition"].to_pylist()
+        possible = {name: may_be_true(bound, self._bounds(snapshot, name)) for name in dict.fromkeys(names)}
+        return pa.array([possible[name] for name in names], pa.bool_())
+
+    def local_times(self, snapshot: Snapshot, columns: Sequence[str]) -> dict[str, pa.ChunkedArray]:
+        return {}
+
     def scan_tasks(self, snapshot: Snapshot, columns: Sequence[str] | None = None) -> list[ScanTask]:
         files = self._at(snapshot.version).files
-        return [ScanTask((self._source(key, snapshot.version),), _SCHEMA) for key in files]
+        return [ScanTask((self._source(key, snapshot.version),), self.schema) for key in files]
 
     def rewrite_tasks(
         self, snapshot: Snapshot, bins: Sequence[RewriteBin], target_bytes: int, compression: str | None = None
@@ -228,7 +255,7 @@ class MemoryTable:
         return [
             RewriteTask(
                 id=each.id,
-                scan=ScanTask(tuple(self._source(key, snapshot.version) for key in each.inputs), _SCHEMA),
+                scan=ScanTask(tuple(self._source(key, snapshot.version) for key in each.inputs), self.schema),
                 output_uri=self.uri,
                 target_bytes=target_bytes,
             )
@@ -263,10 +290,10 @@ class MemoryTable:
             for key in filter(None, now.values()):
                 del files[key]
             for output, dv in zip(each.outputs, deleted, strict=True):
-                key = FileKey(self.storage.path_of_uri(output.uri), f"dv-{next(self._numbers)}" if dv else None)
+                key = FileKey(self.storage.path_of_uri(output.uri), f"dv-{next(self.log.numbers)}" if dv else None)
                 if not dv or len(dv) < output.rows:
                     gone = frozenset(dv.positions().tolist())
-                    files[key] = _File(each.partition, output.size, output.rows, gone, self.now)
+                    files[key] = File(each.partition, output.size, output.rows, gone, self.now)
         lost = tuple(each.id for each in replacements if each.id not in stay)
         reason = "another writer changed an input" if lost else ""
         if not stay:
@@ -281,7 +308,7 @@ class MemoryTable:
         return next((each for each in self._files if each.path == key.path), None)
 
     def _carry(
-        self, replacement: Replacement, old: Mapping[FileKey, _File], now: Mapping[FileKey, FileKey | None]
+        self, replacement: Replacement, old: Mapping[FileKey, File], now: Mapping[FileKey, FileKey | None]
     ) -> list[DeletionVector] | None:
         """The replacement as it can be committed; ``None`` if it is lost."""
         if not self.carries or not replacement.kept or any(key not in old for key in replacement.inputs):
@@ -419,7 +446,7 @@ class MemoryTable:
     # -- plumbing ------------------------------------------------------------------------------------------------
 
     @property
-    def _files(self) -> Mapping[FileKey, _File]:
+    def _files(self) -> Mapping[FileKey, File]:
         return self._versions[-1].files
 
     def _place(self, version: int) -> int:
@@ -428,22 +455,42 @@ class MemoryTable:
             raise UsageError(f"there is no version {version}", table=self.uri)
         return found
 
-    def _at(self, version: int) -> _Version:
+    def _at(self, version: int) -> Version:
         return self._versions[self._place(version)]
 
     def _add(
         self,
-        files: Mapping[FileKey, _File],
+        files: Mapping[FileKey, File],
         operation: str,
         *,
         data_changed: bool,
         parameters: Mapping[str, Any] | None = None,
         ours: bool = False,
+        specs: tuple[PartitionSpec, ...] | None = None,
     ) -> None:
         self.now += 1
+        known = self._versions[-1].specs if specs is None else specs
         self._versions.append(
-            _Version(next(self._ids), dict(files), self.now, operation, data_changed, parameters or {}, ours)
+            Version(next(self.log.ids), dict(files), self.now, operation, data_changed, parameters or {}, ours, known)
         )
+
+    def _specs(self, place: int) -> tuple[PartitionSpec, ...]:
+        if specs := self._versions[place].specs:
+            return specs
+        ever = {file.partition for each in self._versions[: place + 1] for file in each.files.values()}
+        return by_columns(*sorted({name for partition in ever for name in parse_partition(partition)}))
+
+    def _bounds(self, snapshot: Snapshot, partition: str) -> Callable[[Column], Bounds]:
+        """What the partition says about columns."""
+        values = parse_partition(partition)
+        number = int(values.get(SPEC_ID) or 0)
+        known: dict[Column, Bounds] = {
+            (each.source,): each.bounds(values[each.name], snapshot.schema)
+            for spec in snapshot.specs
+            for each in spec.fields
+            if spec.id == number and each.name in values and each.source in snapshot.schema.names
+        }
+        return lambda column: known.get(column, Bounds())
 
     def _source(self, key: FileKey, version: int) -> SourceFile:
         file = self._at(version).files[key]
@@ -451,72 +498,11 @@ class MemoryTable:
         return SourceFile(key, self.storage.uri_of(key.path), file.size, file.rows if file.counted else None, dv)
 
 
-@dataclass
-class MemoryEngine:
-    """Runs rewrites of a :class:`MemoryTable`. ``spoil`` sees each result before anybody else, and may change it or
-    raise; it is handed the storage too.
-    """
-
-    spoil: Callable[[RewriteResult, Storage], RewriteResult] = lambda result, _: result
-    runs: int = 0
-    name: ClassVar[str] = "memory"
-
-    def run(
-        self,
-        tasks: Sequence[RewriteTask],
-        *,
-        storage_options: Mapping[str, str] | None = None,
-        on_done: Callable[[RewriteResult], None] | None = None,
-    ) -> list[RewriteResult]:
-        self.runs += 1
-        results = []
-        for task in tasks:
-            storage = Storage(task.output_uri, storage_options)
-            result = self.spoil(_rewrite(task, storage, f"{uuid4()}.json"), storage)
-            results.append(result)
-            if on_done is not None:
-                on_done(result)
-        return results
-
-    def close(self) -> None:
-        """Nothing to stop."""
-
-
-def _rewrite(task: RewriteTask, storage: Storage, path: str) -> RewriteResult:
-    kept: list[Any] = []
-    read: list[int] = []
-    purged: list[int] = []
-    for source in task.scan.sources:
-        rows = json.loads(storage.get(storage.path_of_uri(source.uri)))
-        deleted = set(json.loads(source.dv.inline or "[]")) if source.dv else set()
-        kept += [row for position, row in enumerate(rows) if position not in deleted]
-        read.append(len(rows))
-        purged.append(len(deleted))
-    outputs = (_write_file(storage, path, kept),) if kept else ()
-    return RewriteResult(
-        task_id=task.id,
-        outputs=outputs,
-        rows_read=sum(read),
-        rows_written=len(kept),
-        rows_purged=sum(purged),
-        bytes_read=sum(source.size for source in task.scan.sources),
-        seconds=0.0,
-        source_rows=tuple(read),
-        source_purged=tuple(purged),
-    )
-
-
-def _write_file(storage: Storage, path: str, rows: Sequence[Any]) -> OutputFile:
-    data = json.dumps(list(rows)).encode()
-    storage.put(path, data)
-    return OutputFile(storage.uri_of(path), len(data), len(rows), 0)
-
-
-def _with_dv(version: _Version) -> set[str]:
+def _with_dv(version: Version) -> set[str]:
     return {key.path for key in version.files if key.dv_id is not None}
 
 
-def _grown(before: Mapping[FileKey, _File], after: Mapping[FileKey, _File]) -> int:
+def _grown(before: Mapping[FileKey, File], after: Mapping[FileKey, File]) -> int:
     """Rows that new DVs name and those in their place before did not."""
     old = {key.path: len(file.deleted) for key, file in before.items()}
     return sum(len(file.deleted) - old.get(key.path, 0) for key, file in after.items() if key not in before)

@@ -8,7 +8,14 @@ from typing import Any, ClassVar
 
 import pytest
 
-from dv_maintenance.testing.backends import DeltaBackend, LanceBackend, MemoryBackend, PaimonBackend, TableBackend
+from dv_maintenance.testing.backends import (
+    DeltaBackend,
+    LanceBackend,
+    MemoryBackend,
+    NamedMemoryBackend,
+    PaimonBackend,
+    TableBackend,
+)
 from dv_maintenance.testing.contract import TableContract
 from dv_maintenance.testing.history import TableHistory
 
@@ -51,9 +58,10 @@ class TestDelta(Copied):
 
 
 class TestMemory(TableContract):
-    @pytest.fixture
-    def backend(self, tmp_path: Path) -> TableBackend:
-        return MemoryBackend(tmp_path / "table")
+    @pytest.fixture(params=[MemoryBackend, NamedMemoryBackend])
+    def backend(self, request: pytest.FixtureRequest, tmp_path: Path) -> TableBackend:
+        found: TableBackend = request.param(tmp_path / "table")
+        return found
 
 
 class TestLance(Copied):
