@@ -175,6 +175,7 @@ def test_what_is_committed_stays_whatever_happens_to_the_next(
         nonlocal done
         done += 1
         if done == 2:
+            error.uncommitted = True  # as ``publish`` says of what its rules raise
             raise error
         return runs(self)
 

@@ -274,7 +274,7 @@ def test_counts_that_the_manifest_has_cost_nothing(
 
         return call
 
-    for name in ("get", "first_names", "get_range", "head", "list"):
+    for name in ("get", "first_names", "first_files", "get_range", "head", "list"):
         monkeypatch.setattr(Storage, name, spy(getattr(Storage, name)))
     table = LanceTable(Storage(str(path)))
     assert health(table.snapshot()).counts.deleted_rows == 6090

@@ -201,6 +201,7 @@ def test_directory_buckets_list_in_no_order(monkeypatch: pytest.MonkeyPatch, tmp
     storage = Storage("s3://bucket--euc1-az1--x-s3/t", {"aws_region": "eu-central-1"})
     names = [manifest_name(n, "V2") for n in (2, 7, 1)]
     monkeypatch.setattr(Storage, "first_names", lambda self, folder: ((names[0],), False))
+    monkeypatch.setattr(Storage, "first_files", lambda self, folder: ({names[0]: None}, False))
     monkeypatch.setattr(Storage, "list", lambda self, folder: [Named(f"{folder}/{name}") for name in names])
     assert latest_version(storage) == 7
 
