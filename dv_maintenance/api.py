@@ -149,6 +149,7 @@ def plan(
     *,
     purge: bool = False,
     partitions: Iterable[Partition] = (),
+    missing_ok: bool = False,
 ) -> MaintenancePlan:
     """What a policy would do, and why; nothing is changed. ``repr`` explains the plan, :func:`apply` runs it.
 
@@ -156,13 +157,16 @@ def plan(
     ----------
     purge : every deletion vector goes, whatever the thresholds, and nothing else is rewritten.
     partitions : only these, such as ``"day=2026-11-20"`` or ``{"day": "2026-11-20"}``, in place of the policy's.
+    missing_ok : accept ``partitions`` that no live file has.
 
     Raises
     ------
+    UsageError : one of ``partitions`` is not known to the table.
     RefusedError, UnsupportedFeatureError : files of the table may not be rewritten.
     """
     from dv_maintenance.maintenance.meter.of_table import decide_for
     from dv_maintenance.maintenance.planning.plan import build_plan
+    from dv_maintenance.maintenance.planning.selection import refuse_missing, select
 
     opened = _opened(table)
     policy = policy or Policy()
@@ -171,6 +175,9 @@ def plan(
         policy = Policy.from_mapping({**policy.model_dump(exclude_unset=True), "partitions": chosen}, "partitions")
     snapshot = opened.snapshot()
     opened.check_writable(snapshot, "rewrite")
+    if chosen and not missing_ok:
+        live = snapshot.files["partition"].unique().to_pylist()
+        refuse_missing(snapshot, live, select(snapshot, live, policy.partitions).missing)
     if purge:
         return build_plan(snapshot, policy, purge=True)
     return decide_for(opened, snapshot, policy, now=_now())
@@ -197,14 +204,19 @@ def apply(
 
 
 def purge(
-    table: Table | str, partitions: Iterable[Partition] = (), *, engine: Engine | SparkSession | str = "spark"
+    table: Table | str,
+    partitions: Iterable[Partition] = (),
+    *,
+    missing_ok: bool = False,
+    engine: Engine | SparkSession | str = "spark",
 ) -> ApplyReport:
     """Rewrite every file with a deletion vector, even a lone one. ``plan(table, purge=True)`` shows what it would do.
 
-    Raises as :func:`apply`.
+    ``partitions`` and ``missing_ok`` are those of :func:`plan`. Raises as :func:`plan` and :func:`apply`.
     """
     opened = _opened(table)
-    return apply(opened, plan(opened, purge=True, partitions=partitions), engine=engine)
+    made = plan(opened, purge=True, partitions=partitions, missing_ok=missing_ok)
+    return apply(opened, made, engine=engine)
 
 
 def zorder(
@@ -363,12 +375,23 @@ def merge(
 
 
 def restore(
-    table: Table | str, version: int | None = None, *, timestamp: int | str | None = None, dry_run: bool = False
+    table: Table | str,
+    version: int | None = None,
+    *,
+    timestamp: int | str | None = None,
+    vacuums_over: Iterable[int] = (),
+    dry_run: bool = False,
 ) -> RestoreReport:
-    """Make an older version the newest: by number, or the newest at a time (ISO 8601, or epoch milliseconds)."""
+    """Make an older version the newest: by number, or the newest at a time (ISO 8601, or epoch milliseconds).
+
+    Parameters
+    ----------
+    vacuums_over : versions at which vacuums began that were killed before they ended.
+    """
     from dv_maintenance.maintenance.restore import restore as run
 
-    return run(_opened(table), version=version, timestamp=_instant(timestamp), dry_run=dry_run)
+    moment, over = _instant(timestamp), frozenset(vacuums_over)
+    return run(_opened(table), version=version, timestamp=moment, vacuums_over=over, dry_run=dry_run)
 
 
 def checkpoint(table: Table | str, *, clean_log: bool = False, dry_run: bool = False) -> CheckpointReport:

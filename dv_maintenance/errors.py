@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from typing import Any, ClassVar
 
+from dv_maintenance.remedies import Remedy, setting
+
 __all__ = [
     "ConflictError",
     "DamagedDeletionVectorError",
@@ -65,7 +67,7 @@ class DvMaintenanceError(Exception):
     """
 
     exit_code: ClassVar[int] = 1
-    usual_step: ClassVar[str | None] = None
+    usual_step: ClassVar[str | Remedy | None] = None
     uncommitted: bool = False
     """Whether a commit raised this, and certainly committed nothing."""
 
@@ -76,7 +78,7 @@ class DvMaintenanceError(Exception):
         table: str | None = None,
         version: int | None = None,
         done: str | None = None,
-        next_step: str | None = None,
+        next_step: str | Remedy | None = None,
     ) -> None:
         super().__init__(message)
         self.message = message
@@ -109,7 +111,8 @@ class DvMaintenanceError(Exception):
             "table": None if self.table is None else redacted(self.table),
             "version": self.version,
             "done": redacted(self.done or "nothing was changed"),
-            "next_step": None if self.next_step is None else redacted(self.next_step),
+            "next_step": None if self.next_step is None else redacted(str(self.next_step)),
+            "remedy": self.next_step.to_json() if isinstance(self.next_step, Remedy) else [],
             "retryable": isinstance(self, RetryableError),
         }
 
@@ -194,7 +197,7 @@ class VerificationError(DvMaintenanceError, FatalError):
 class StorageError(DvMaintenanceError):
     """The storage did not do what it was asked to do: one of the two classes below."""
 
-    usual_step = "check the storage, the permissions and --storage-option, then run again"
+    usual_step = Remedy("check the storage, the permissions and {}, then run again", (setting("storage_options"),))
 
 
 class StorageUnavailableError(StorageError, RetryableError):

@@ -10,6 +10,8 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from dv_maintenance.remedies import speak
+
 if TYPE_CHECKING:
     from dv_maintenance.dagster.assets import build_dv_assets
     from dv_maintenance.dagster.automation import build_dv_fsck_job, build_dv_job, build_dv_presets, build_dv_schedule
@@ -75,6 +77,9 @@ _HOMES = {
     "restore_op": "ops",
     "zorder_op": "ops",
 }
+
+
+speak("dagster")
 
 
 def __getattr__(name: str) -> Any:

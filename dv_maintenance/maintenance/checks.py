@@ -23,6 +23,7 @@ from dv_maintenance.maintenance.planning.facts import file_facts
 from dv_maintenance.maintenance.planning.limits import DurationLimits, RatioLimits, RetentionLimits, Severity
 from dv_maintenance.maintenance.planning.policy import Policy, target_file_size
 from dv_maintenance.maintenance.vacuum import protecting
+from dv_maintenance.remedies import run
 from dv_maintenance.tables.capabilities import PreflightTable, SymlinkManifestTable
 from dv_maintenance.tables.fsck import DV
 from dv_maintenance.units import day_of, format_duration, format_size
@@ -187,7 +188,7 @@ def _unknown(name: str, error: Exception) -> Finding:
 def damaged(snapshot: Snapshot, damage: Sequence[Damage]) -> Finding:
     """The finding of :data:`READABLE` for a version whose files are missing or damaged."""
     numbers = {"version": snapshot.version, "files": snapshot.files.num_rows, "damaged": len(damage)}
-    return Finding(READABLE, "error", f"{_named(damage)}; dvm fsck shows how to repair it", numbers, _rows(damage))
+    return Finding(READABLE, "error", f"{_named(damage)}; {run('fsck')} shows how to repair it", numbers, _rows(damage))
 
 
 def _readable(inspection: _Inspection, state: Health) -> Finding:
@@ -377,7 +378,7 @@ def _deletion_files_exist(inspection: _Inspection) -> Finding:
     with_dv = inspection.snapshot.files.num_rows - inspection.snapshot.files["dv_id"].null_count
     numbers = {"version": inspection.snapshot.version, "deletion_files": with_dv, "faults": len(concerned)}
     if concerned:
-        reason = f"{_named(concerned)}; dvm fsck shows how to repair it"
+        reason = f"{_named(concerned)}; {run('fsck')} shows how to repair it"
         return Finding("deletion_files", "error", reason, numbers, _rows(concerned))
     reason = f"the files of all {with_dv} deletion vectors exist, and are large enough; fsck reads their bytes"
     return Finding("deletion_files", None, reason, numbers)
@@ -389,7 +390,9 @@ def _fsck(inspection: _Inspection) -> Finding:
     numbers = {name: number for name, number in known.items() if number is not None}
     numbers |= {"bytes": report.bytes, "damaged": len(report.damage)}
     if report.damage:
-        ways = " ".join(f"{each.how}{f' ({each.command})' if each.command else ''}" for each in report.remedies[:3])
+        ways = " ".join(
+            f"{each.how}{f' ({each.command_line})' if each.command else ''}" for each in report.remedies[:3]
+        )
         return Finding(FSCK, "error", f"{_named(report.damage)}. To repair it: {ways}", numbers, _rows(report.damage))
     unread = f"; {report.unread} files are in a format that this release can't read" if report.unread else ""
     reason = f"{report.footers} footers and {report.dvs} deletion vectors were read and agree with the log{unread}"

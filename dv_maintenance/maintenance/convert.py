@@ -11,6 +11,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from dv_maintenance.errors import RefusedError, UsageError
+from dv_maintenance.remedies import Remedy, setting
 from dv_maintenance.report import Report
 from dv_maintenance.tables.capabilities import AdoptingTable
 from dv_maintenance.tables.gates import check_committable
@@ -158,7 +159,9 @@ def _declared(table: Table, order: Sequence[str], types: Mapping[str, pa.DataTyp
     raise UsageError(
         f"the folders are partitioned by {', '.join(order) or 'nothing'}, not by {', '.join(types) or 'nothing'}",
         table=table.uri,
-        next_step=f'give their types: --partition-by "{wanted}"' if order else "leave --partition-by out",
+        next_step=Remedy("give their types: {}", (setting("partition_types", f'"{wanted}"'),))
+        if order
+        else Remedy("leave {} out", (setting("partition_types"),)),
     )
 
 

@@ -11,6 +11,7 @@ from dv_maintenance.errors import ConflictError, DamagedTableError, DvMaintenanc
 from dv_maintenance.maintenance.execution.apply import purge
 from dv_maintenance.maintenance.fsck.deep import read
 from dv_maintenance.maintenance.fsck.look import look
+from dv_maintenance.remedies import Remedy, run
 from dv_maintenance.report import Report
 from dv_maintenance.tables.capabilities import DowngradableTable
 from dv_maintenance.tables.fsck import FsckTable
@@ -131,7 +132,9 @@ def _check_files(table: Table, snapshot: Snapshot) -> None:
             f"{faults[0].path}: {faults[0].reason}",
             table=table.uri,
             version=snapshot.version,
-            next_step=f"see 'dvm fsck {table.uri} --deep' for every damaged file and how to repair the table",
+            next_step=Remedy(
+                "see {} for every damaged file and how to repair the table", (run("fsck", table.uri, deep=True),)
+            ),
         )
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dv_maintenance.engine.row_counts import count_rows
 from dv_maintenance.errors import DamagedTableError, RefusedError
+from dv_maintenance.remedies import Remedy, run
 from dv_maintenance.report import Report
 from dv_maintenance.tables.capabilities import RecountableTable
 
@@ -65,7 +66,7 @@ def recount(
         raise RefusedError(
             f"row counts of {table.format} tables are no statistics that could be renewed",
             table=table.uri,
-            next_step=f"check the table with 'dvm fsck {table.uri} --deep'",
+            next_step=Remedy("check the table with {}", (run("fsck", table.uri, deep=True),)),
         )
     snapshot = table.snapshot()
     table.check_writable(snapshot, "rewrite")
@@ -101,6 +102,6 @@ def _counted(table: Table, source: SourceFile) -> int:
         raise DamagedTableError(
             f"{source.uri} is not the file that the log names",
             table=table.uri,
-            next_step=f"see 'dvm fsck {table.uri} --deep'",
+            next_step=Remedy("see {}", (run("fsck", table.uri, deep=True),)),
         )
     return rows

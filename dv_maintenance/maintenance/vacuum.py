@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from dv_maintenance.errors import DvMaintenanceError, RefusedError, UsageError
 from dv_maintenance.maintenance.health import iso_timestamp
+from dv_maintenance.remedies import Remedy, setting
 from dv_maintenance.report import Report
 from dv_maintenance.storage import absolute_uri
 from dv_maintenance.tables import open_table
@@ -194,7 +195,7 @@ def protecting(table: Table, clones: Sequence[str], clones_under: Sequence[str] 
         raise UsageError(
             f"{table.format} tables have no clones to protect",
             table=table.uri,
-            next_step="leave out --protect and the policy's clones; a longer retention keeps files for other readers",
+            next_step=Remedy("leave out {}; a longer retention keeps files for other readers", (setting("clones"),)),
         )
     known = {absolute_uri(place) for place in clones}
     found = [place for place in _found(table, clones_under) if absolute_uri(place) not in known]
@@ -218,5 +219,7 @@ def _found(table: Table, folders: Sequence[str]) -> Iterator[str]:
                 raise RefusedError(
                     f"{place}, which may be a clone of it, can't be read: {error.message}",
                     table=table.uri,
-                    next_step="repair that table, or name a folder without it (clones_under, --clones-under)",
+                    next_step=Remedy(
+                        "repair that table, or name a folder without it as {}", (setting("clones_under"),)
+                    ),
                 ) from error

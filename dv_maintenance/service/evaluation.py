@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from dv_maintenance.errors import DvMaintenanceError, UsageError, redacted
 from dv_maintenance.maintenance.checks import READABLE, Finding, unreadable
+from dv_maintenance.remedies import run
 from dv_maintenance.service.budget import NotReached, within_budget
 from dv_maintenance.service.checks import PARTITIONS
 from dv_maintenance.service.cursor import Cursor, TableState
@@ -248,7 +249,7 @@ class _Evaluation:
 
     def _damage(self, table: TableSettings) -> str:
         said = self.damages.get(table.name, "files of the newest version are missing")
-        return f"{said}. Next: 'dvm fsck {table.path}' shows what is missing and how to repair it"
+        return f"{said}. Next: {run('fsck', table.path)} shows what is missing and how to repair it"
 
     def _range(self, table: TableSettings, due: frozenset[str | None]) -> tuple[str, str] | None:
         columns = () if table.partitions is None else table.partitions.columns

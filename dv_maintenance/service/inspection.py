@@ -221,7 +221,7 @@ def read_state(body: Any) -> dict[str, Inspection]:
     try:
         return _state_adapter().validate_json(orjson.dumps(body))
     except (ValidationError, TypeError) as error:
-        raise UsageError("the state was not written by dvm watch", next_step="start without a state") from error
+        raise UsageError("the state was not written by a watch", next_step="start without a state") from error
 
 
 def reads_now(entry: TableSettings, downstream: Downstream = lambda _now: None) -> ReadsNow:

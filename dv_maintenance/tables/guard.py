@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from dv_maintenance.errors import RefusedError
+from dv_maintenance.remedies import Remedy, setting
 
 if TYPE_CHECKING:
     from dv_maintenance.tables.model import ExpiredFile
@@ -75,8 +76,11 @@ class VacuumGuard:
                 refusal,
                 table=table,
                 version=version,
-                next_step="check with --dry-run that this is the right table and that its log is complete; if all of "
-                "these files may be deleted, allow it once: --max-deleted-share 1",
+                next_step=Remedy(
+                    "check with {} that this is the right table and that its log is complete; if all of these files "
+                    "may be deleted, allow it once: {}",
+                    (setting("dry_run"), setting("max_deleted_share", 1)),
+                ),
             )
 
     def refuse_streams(self, format_name: str, *, table: str, next_step: str) -> None:

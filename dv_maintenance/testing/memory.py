@@ -22,7 +22,7 @@ from dv_maintenance.dv.carry import Source, carry_over
 from dv_maintenance.errors import RefusedError, UsageError
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables.file_log import FILE_CHANGES, FileCommit, FileLog
-from dv_maintenance.tables.fsck import DATA, LogFault, Needed, Remedy, needed, row_numbers
+from dv_maintenance.tables.fsck import DATA, LogFault, Needed, Repair, needed, row_numbers
 from dv_maintenance.tables.guard import NO_GUARD, VacuumGuard
 from dv_maintenance.tables.model import (
     FILES_SCHEMA,
@@ -404,8 +404,8 @@ class MemoryTable:
             # Its DVs are in this process: there are no bytes to look at.
             yield replace(self._source(key, snapshot.version), dv=None, format="json")
 
-    def remedies(self, snapshot: Snapshot, kinds: Collection[str], back_to: int | None) -> tuple[Remedy, ...]:
-        return () if back_to is None else (Remedy(f"Go back to version {back_to}.", None, "What came after it."),)
+    def remedies(self, snapshot: Snapshot, kinds: Collection[str], back_to: int | None) -> tuple[Repair, ...]:
+        return () if back_to is None else (Repair(f"Go back to version {back_to}.", None, "What came after it."),)
 
     # -- plumbing ------------------------------------------------------------------------------------------------
 

@@ -188,7 +188,7 @@ def test_a_row_count_that_is_only_a_statistic(tmp_path: Path) -> None:
     # The file got a deletion vector since, and is named by later versions.
     report = fsck(backend.open(), 1, deep=True)
     assert report.clean
-    assert "11, its footer counts 10): 'dvm recount" in report.warnings[-1]
+    assert "11, its footer counts 10): dvm.recount(" in report.warnings[-1]
 
 
 def test_every_damage_is_reported_once(place: Place) -> None:
@@ -250,7 +250,7 @@ def test_files_in_quarantine_are_put_back(tmp_path: Path) -> None:
     vacuum(table.table, now=table.moment().time + backend.retention, guard=VacuumGuard(quarantine=True))
     report = fsck(backend.open(), needed)
     assert [damage.fault for damage in report.damage] == ["missing", "missing"]
-    assert report.remedies[0].command == f"dvm undelete {backend.open().uri}"
+    assert report.remedies[0].command_line == f"dvm.undelete({backend.open().uri!r})"
 
 
 def test_one_file_for_many_deletion_vectors(tmp_path: Path) -> None:

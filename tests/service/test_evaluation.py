@@ -170,7 +170,7 @@ def test_a_damaged_table_gets_a_run_when_its_files_are_back(make: MakeTable) -> 
         waiting = again(where, table)
         assert waiting.requests == ()
         assert waiting.reason.startswith("orders: optimize due, but nothing is started on a damaged table: ")
-        assert waiting.reason.endswith(f"'dvm fsck {table.path}' shows what is missing and how to repair it")
+        assert waiting.reason.endswith(f"dvm.fsck({table.path!r}) shows what is missing and how to repair it")
     readable = [severity for table, severity in where.checked if table == "orders"]
     assert "error" in readable
     away.rename(victim)

@@ -126,7 +126,7 @@ def test_looks_survive_as_json(table: MemoryTable) -> None:
     assert {"name", "version", "changed", "deleted_ratio", "due"} <= found.to_json().keys()
     assert read_state(json.loads(json.dumps({"t": found.to_json()}))) == {"t": found}
     for broken in ([], {"t": 1}, {"t": {"version": 1}}, {"t": {**found.to_json(), "more": 1}}):
-        with pytest.raises(UsageError, match="not written by dvm watch"):
+        with pytest.raises(UsageError, match="the state was not written by a watch"):
             read_state(broken)
 
 

@@ -11,8 +11,9 @@ from dv_maintenance.errors import DamagedTableError, DvMaintenanceError, Refused
 from dv_maintenance.maintenance.fsck.faults import CONTENT, LOG, MISSING, Fault
 from dv_maintenance.maintenance.fsck.look import Looked, look
 from dv_maintenance.maintenance.fsck.report import Damage, FsckReport
+from dv_maintenance.remedies import run
 from dv_maintenance.tables.file_log import FileLogTable
-from dv_maintenance.tables.fsck import DATA, DV, INDEX, WAITING, FsckTable, LogFault, Remedy, row_numbers
+from dv_maintenance.tables.fsck import DATA, DV, INDEX, WAITING, FsckTable, LogFault, Repair, row_numbers
 
 if TYPE_CHECKING:
     from dv_maintenance.maintenance.fsck.deep import Read
@@ -24,7 +25,7 @@ __all__ = ["FEW", "damage_of", "fsck"]
 FEW: Final = 10_000
 """Checking this many files takes less than a second: verbs and sensors that must be fast check no more."""
 _ATTEMPTS: Final = 5
-_COPY_BACK: Final = Remedy(
+_COPY_BACK: Final = Repair(
     "Copy each file back to exactly its path, from a backup or, with a versioned bucket, from its earlier object "
     "version. The table then reads as before.",
     None,
@@ -111,7 +112,7 @@ def _of_log(table: FsckTable, version: int | None, damage: DamagedTableError, *,
     further = (
         ()
         if damage.next_step is None
-        else (Remedy(_sentence(damage.next_step), None, "It depends on what is restored."),)
+        else (Repair(_sentence(str(damage.next_step)), None, "It depends on what is restored."),)
     )
     return FsckReport(
         table=table.uri,
@@ -188,7 +189,7 @@ def _miscounted(table: FsckTable, found: Read) -> Iterator[str]:
         files = _count(len(found.miscounted), "whole file")
         yield (
             f"the statistics of {files} have a wrong row count ({path}: {said:,}, its footer counts {rows:,}): "
-            f"'dvm recount {table.uri}' corrects them"
+            f"{run('recount', table.uri)} corrects them"
         )
 
 
@@ -197,8 +198,8 @@ def _older(table: FsckTable) -> tuple[LogFault, ...]:
     try:
         table.vacuum(dry_run=True, lite=True)
     except DamagedTableError as damage:
-        how = damage.next_step or "Restore the file from a backup."
-        remedy = Remedy(_sentence(how), None, "What only the damaged versions, tags or branches have.")
+        how = str(damage.next_step or "Restore the file from a backup.")
+        remedy = Repair(_sentence(how), None, "What only the damaged versions, tags or branches have.")
         return (LogFault("", damage.message, "The newest version can be read, but every vacuum stops.", remedy),)
     except DvMaintenanceError:
         pass  # a vacuum is refused, or the storage failed: both say so themselves
@@ -290,7 +291,7 @@ def _back_to(table: FsckTable, since: Iterable[int | None]) -> int | None:
 
 def _remedies(
     table: FsckTable, snapshot: Snapshot, faults: Sequence[Fault], since: Sequence[int | None]
-) -> tuple[Remedy, ...]:
+) -> tuple[Repair, ...]:
     """The way that loses least first."""
     from dv_maintenance.tables.quarantine import quarantined
 
@@ -299,9 +300,9 @@ def _remedies(
     aside = len(quarantined(table.storage, gone)) if gone else 0
     if aside:
         found.append(
-            Remedy(
+            Repair(
                 f"A vacuum set {aside:,} of the missing files aside: put them back.",
-                f"dvm undelete {table.uri}",
+                run("undelete", table.uri),
                 "Nothing.",
             )
         )

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from dv_maintenance.errors import UsageError
+from dv_maintenance.remedies import Remedy, run, setting
 from dv_maintenance.tables.model import parse_partition, partition_name
 from dv_maintenance.tables.partition_values import example_of, sql_type, value_of
 
@@ -81,7 +82,10 @@ def refuse_missing(snapshot: Snapshot, partitions: Sequence[str], missing: Seque
         no_live_file(missing),
         table=snapshot.table,
         version=snapshot.version,
-        next_step=f"{hint}'dvm health' lists the partitions; --missing-ok (missing_ok in a run config) accepts it",
+        next_step=Remedy(
+            "{hint}{{}} lists the partitions; {{}} accepts it".format(hint=hint.replace("{", "{{").replace("}", "}}")),
+            (run("health", snapshot.table), setting("missing_ok", True)),
+        ),
     )
 
 

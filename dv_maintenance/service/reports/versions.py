@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Final
 
+from dv_maintenance.remedies import setting
 from dv_maintenance.service.outcome import Outcome
 from dv_maintenance.service.reports.plain import of_report
 from dv_maintenance.service.text import count, iso, number, size, was
@@ -86,7 +87,7 @@ def _planned_checkpoint(report: CheckpointReport) -> Outcome:
     if result.pointer is not None:
         writes += f". _last_checkpoint {result.pointer}, and would be renewed"
     if result.cutoff is None:
-        deletes = "No log file would be deleted without --clean-log (clean_log in a run config)"
+        deletes = f"No log file would be deleted without {setting('clean_log', True)}"
     elif result.log_files_expired:
         files, first = count(result.log_files_expired, "log file"), result.first_version
         deletes = f"{files} would be deleted: versions before {first:,} could no longer be read"

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
         WaitingRows,
     )
     from dv_maintenance.tables.file_log import FileLog
-    from dv_maintenance.tables.fsck import LogFault, Remedy
+    from dv_maintenance.tables.fsck import LogFault, Repair
     from dv_maintenance.tables.model import (
         Change,
         Changes,
@@ -340,7 +340,7 @@ class DeltaTable:
 
         return stored_sources(self.storage, _delta(snapshot))
 
-    def remedies(self, snapshot: Snapshot, kinds: Collection[str], back_to: int | None) -> tuple[Remedy, ...]:
+    def remedies(self, snapshot: Snapshot, kinds: Collection[str], back_to: int | None) -> tuple[Repair, ...]:
         from dv_maintenance.tables.delta.fsck import remedies
 
         return remedies(self.storage, _delta(snapshot), kinds, back_to)

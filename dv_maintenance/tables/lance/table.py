@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
     from dv_maintenance.tables.capabilities import RenamedManifests, UndeleteResult
     from dv_maintenance.tables.file_log import FileLog
-    from dv_maintenance.tables.fsck import LogFault, Remedy
+    from dv_maintenance.tables.fsck import LogFault, Repair
     from dv_maintenance.tables.lance.commit.preflight import Fault
     from dv_maintenance.tables.lance.log.refs import Branch, Tag
     from dv_maintenance.tables.model import Changes, HistoryEntry, OldestDv, Snapshot, VacuumResult
@@ -243,7 +243,7 @@ class LanceTable:
 
         return stored_sources(self.storage, cast("LanceSnapshot", snapshot))
 
-    def remedies(self, snapshot: Snapshot, kinds: Collection[str], back_to: int | None) -> tuple[Remedy, ...]:
+    def remedies(self, snapshot: Snapshot, kinds: Collection[str], back_to: int | None) -> tuple[Repair, ...]:
         from dv_maintenance.tables.lance.fsck import remedies
 
         return remedies(self.storage, cast("LanceSnapshot", snapshot), kinds, back_to)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
     from dv_maintenance.tables.capabilities import EngineName, UndeleteResult, WaitingRows
     from dv_maintenance.tables.file_log import FileLog
-    from dv_maintenance.tables.fsck import LogFault, Remedy
+    from dv_maintenance.tables.fsck import LogFault, Repair
     from dv_maintenance.tables.model import Change, Changes, HistoryEntry, OldestDv, Snapshot, VacuumResult
     from dv_maintenance.tables.paimon.log.refs import Tag
     from dv_maintenance.tables.predicate import Predicate
@@ -291,7 +291,7 @@ class PaimonTable:
 
         return sources(self.layout, iter([cast("PaimonSnapshot", snapshot)]))
 
-    def remedies(self, snapshot: Snapshot, kinds: Collection[str], back_to: int | None) -> tuple[Remedy, ...]:
+    def remedies(self, snapshot: Snapshot, kinds: Collection[str], back_to: int | None) -> tuple[Repair, ...]:
         from dv_maintenance.tables.paimon.fsck import remedies
 
         return remedies(kinds, back_to)

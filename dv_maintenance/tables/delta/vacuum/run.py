@@ -29,6 +29,7 @@ import pyarrow.compute as pc
 
 from dv_maintenance.errors import DamagedTableError, DvMaintenanceError, RefusedError, StorageError, UsageError
 from dv_maintenance.files.arrays import bools, combined, int64s, numbers
+from dv_maintenance.remedies import Remedy, setting
 from dv_maintenance.storage import FileInfo, RawName
 from dv_maintenance.storage.failures import storage_failure
 from dv_maintenance.tables.delta.commit.presence import listed
@@ -341,8 +342,10 @@ def _check_retention(snapshot: DeltaSnapshot, requested: int, own: int, allow_sh
             "travel would lose files that they still need",
             table=snapshot.table,
             version=snapshot.version,
-            next_step=f"give at least {format_duration(own)}, lower the table property, or, if nothing else uses the "
-            "table now, allow a short retention explicitly",
+            next_step=Remedy(
+                "give at least {}, lower the table property, or, if nothing else uses the table now, give {}",
+                (setting("retention", format_duration(own)), setting("allow_short_retention", True)),
+            ),
         )
 
 

@@ -17,6 +17,7 @@ from uuid import uuid4
 import pyarrow.compute as pc
 
 from dv_maintenance.errors import RefusedError, StorageError
+from dv_maintenance.remedies import Remedy, run, setting
 from dv_maintenance.storage import RawName
 from dv_maintenance.tables.delta.features import check_writable
 from dv_maintenance.tables.delta.rows.partitions import hive_folder
@@ -80,7 +81,7 @@ def _refuse_dvs(snapshot: DeltaSnapshot) -> None:
             "they would return deleted rows",
             table=snapshot.table,
             version=snapshot.version,
-            next_step="purge first (dvm purge, or dvm manifest --purge-first)",
+            next_step=Remedy("purge first: {}, or {}", (run("purge", snapshot.table), setting("purge_first", True))),
         )
 
 

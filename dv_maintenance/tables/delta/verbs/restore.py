@@ -29,6 +29,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dv_maintenance.errors import ConflictError, DamagedTableError, DvMaintenanceError, RefusedError, UsageError
+from dv_maintenance.remedies import Remedy, setting
 from dv_maintenance.storage import RawName
 from dv_maintenance.tables.capabilities import RestoreResult
 from dv_maintenance.tables.delta.commit.conflicts import Since
@@ -216,7 +217,10 @@ class _Restore:
             raise self._refused(
                 f"a running vacuum may be deleting its files: VACUUM START at version {first.version} (by "
                 f"{first.engine}) has no VACUUM END",
-                f"restore after that vacuum ends; if it was killed before its end, add --vacuum-over {first.version}",
+                Remedy(
+                    "restore after that vacuum ends; if it was killed before its end, add {}",
+                    (setting("vacuums_over", first.version),),
+                ),
             )
 
     def _check_presence(self, adds: Sequence[Action]) -> None:
@@ -234,7 +238,7 @@ class _Restore:
                 next_step="copy the file back from a backup first, or restore another version",
             )
 
-    def _refused(self, problem: str, next_step: str) -> RefusedError:
+    def _refused(self, problem: str, next_step: str | Remedy) -> RefusedError:
         return RefusedError(
             f"version {self.old.version} can't be restored: {problem}",
             table=self.storage.uri,

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from dv_maintenance.errors import DamagedTableError, DvMaintenanceError, RefusedError, TableNotFoundError, UsageError
+from dv_maintenance.remedies import Remedy, run
 from dv_maintenance.storage import FileInfo, Storage, stamp_of
 from dv_maintenance.tables.lance.log.manifest import Manifest, parse_manifest
 from dv_maintenance.tables.table import Probe
@@ -230,7 +231,9 @@ def _versions(storage: Storage, names: Iterable[str]) -> list[VersionFile]:
         raise RefusedError(
             "its manifests have both naming schemes (V1 and V2), so the newest version is ambiguous",
             table=storage.uri,
-            next_step="stop all writers, then finish the renaming with 'dvm rename-manifests TABLE'",
+            next_step=Remedy(
+                "stop all writers, then finish the renaming with {}", (run("rename-manifests", storage.uri),)
+            ),
         )
     return found
 

@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from dv_maintenance.errors import RefusedError, UsageError
+from dv_maintenance.remedies import Remedy, setting
 
 if TYPE_CHECKING:
     from dv_maintenance.tables.lance.log.manifest import Manifest
@@ -102,8 +103,11 @@ def retention_of(manifest: Manifest, table: str, asked: int | None, *, allow_sho
             f"({source}): readers and time travel would lose versions that they still read",
             table=table,
             version=manifest.version,
-            next_step=f"give at least {format_duration(own)}, lower {OLDER_THAN} in the table's config, or, if nothing "
-            "else uses the table now, allow a short retention explicitly",
+            next_step=Remedy(
+                f"give at least {{}}, lower {OLDER_THAN} in the table's config, or, if nothing else uses the table "
+                "now, give {{}}",
+                (setting("retention", format_duration(own)), setting("allow_short_retention", True)),
+            ),
         )
     return asked
 

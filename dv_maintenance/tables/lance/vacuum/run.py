@@ -33,6 +33,7 @@ from dv_maintenance.errors import (
     UsageError,
 )
 from dv_maintenance.files.protobuf import BYTES, Shape, parse
+from dv_maintenance.remedies import Remedy, setting
 from dv_maintenance.storage import FileInfo, Storage, staged_for
 from dv_maintenance.tables.expiring import by_day
 from dv_maintenance.tables.guard import NO_GUARD, VacuumGuard
@@ -229,8 +230,7 @@ class _Cleanup:
                 f"version {min(lost)} is to be protected, but does not exist",
                 table=self.storage.uri,
                 version=self.version,
-                next_step="remove it from the protected versions (protected_versions, --protect-version) if it "
-                "is no longer needed",
+                next_step=Remedy("remove it from {} if it is no longer needed", (setting("protected_versions"),)),
             )
         tagged = {version for version, why in references.pinned.items() if why == expired.TAGGED}
         if gone := tagged - {file.version for file in files}:

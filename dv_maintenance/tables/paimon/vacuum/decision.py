@@ -24,6 +24,7 @@ from dv_maintenance.errors import (
     VerificationError,
 )
 from dv_maintenance.files.arrays import strings
+from dv_maintenance.remedies import Remedy, setting
 from dv_maintenance.storage import FileInfo, Storage, plain_uri
 from dv_maintenance.tables.model import ExpiredFile
 from dv_maintenance.tables.paimon.features import check_known_kind
@@ -295,8 +296,7 @@ class Plan:
                 f"snapshot {min(lost)} is to be protected, but does not exist",
                 table=self.layout.uri,
                 version=self.newest,
-                next_step="remove it from the protected versions (protected_versions, --protect-version) if it "
-                "is no longer needed",
+                next_step=Remedy("remove it from {} if it is no longer needed", (setting("protected_versions"),)),
             )
 
     def protected(self) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from dv_maintenance.errors import RefusedError, UsageError
+from dv_maintenance.remedies import Remedy, setting
 
 __all__ = [
     "ORPHAN_AGE",
@@ -127,8 +128,10 @@ def retention_of(options: Mapping[str, str], table: str, requested: int | None, 
             f"a retention of {format_duration(requested)} is shorter than the table's own {format_duration(own)} "
             f"({source}): readers and time travel would lose snapshots that they still read",
             table=table,
-            next_step=f"give at least {format_duration(own)}, lower {_TIME} of the table, or, if nothing else uses the "
-            "table now, allow a short retention explicitly",
+            next_step=Remedy(
+                f"give at least {{}}, lower {_TIME} of the table, or, if nothing else uses the table now, give {{}}",
+                (setting("retention", format_duration(own)), setting("allow_short_retention", True)),
+            ),
         )
     return Retention(requested, requested if allow_short else max(ORPHAN_AGE, requested), least, None, changelogs)
 
