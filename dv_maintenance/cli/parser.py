@@ -13,7 +13,17 @@ from importlib import import_module
 from typing import Any, NamedTuple, NoReturn
 
 from dv_maintenance import __version__
-from dv_maintenance.cli.values import duration, instant, names, natural, pair, partition_types, share
+from dv_maintenance.cli.values import (
+    assignment,
+    duration,
+    instant,
+    names,
+    natural,
+    pair,
+    partition_types,
+    share,
+    with_sql,
+)
 from dv_maintenance.engine import ENGINES
 from dv_maintenance.errors import UsageError
 
@@ -203,7 +213,9 @@ def fsck(verb: _Parser) -> None:
 @_verb("Print the live rows of a table, with deletion vectors applied", _table, _access, module="rows")
 def read(verb: _Parser) -> None:
     verb.add_argument("--version", type=natural, metavar="N", help="read an older version")
-    verb.add_argument("--columns", type=names, metavar="A,B", help="only these columns, in this order")
+    verb.add_argument(
+        "--columns", type=names, metavar="A,B", help="only these columns, in this order; `a,b` in backticks has a comma"
+    )
     verb.add_argument("--limit", type=natural, metavar="N", help="at most this many rows")
     verb.add_argument("--where", metavar="SQL", help="only rows that match this Spark SQL condition")
     _rows_output(verb)
@@ -407,7 +419,13 @@ def rename_manifests(verb: _Parser) -> None:
 def delete(verb: _Parser) -> None:
     verb.add_argument("--where", metavar="SQL", help="a condition in Spark SQL")
     verb.add_argument("--keys", metavar="PATH", help="keys to delete: a table, or Parquet, CSV or JSON; needs --on")
-    verb.add_argument("--on", type=names, default=[], metavar="A,B", help="the key columns, named the same in both")
+    verb.add_argument(
+        "--on",
+        type=names,
+        default=[],
+        metavar="A,B",
+        help="the key columns, named the same in both; `a,b` in backticks has a comma",
+    )
     verb.add_argument("--dry-run", action="store_true", help="count the rows; change nothing")
 
 
@@ -415,7 +433,7 @@ def delete(verb: _Parser) -> None:
 def update(verb: _Parser) -> None:
     verb.add_argument(
         "--set",
-        type=pair,
+        type=assignment,
         action="append",
         required=True,
         metavar="COL=SQL",
@@ -461,7 +479,13 @@ def convert(verb: _Parser) -> None:
 
 @_verb("Order files by columns, so that filters on them skip more", _table, _access)
 def zorder(verb: _Parser) -> None:
-    verb.add_argument("--columns", type=names, required=True, metavar="A,B", help="the columns of the Z-curve")
+    verb.add_argument(
+        "--columns",
+        type=names,
+        required=True,
+        metavar="A,B",
+        help="the columns of the Z-curve; `a,b` in backticks has a comma",
+    )
     _partitions(verb)
     verb.add_argument("--target-file-size", metavar="256MiB", help="overrides the table's own property")
     verb.add_argument("--dry-run", action="store_true", help="show the plan; change nothing")
