@@ -490,3 +490,6 @@ def zorder(verb: _Parser) -> None:
     verb.add_argument("--target-file-size", metavar="256MiB", help="overrides the table's own property")
     verb.add_argument("--dry-run", action="store_true", help="show the plan; change nothing")
     _plan_view(verb)
+    verb.add_argument(
+        "--rewrite", action="store_true", help="write files that can't be read with the others again, next to them"
+    )
