@@ -137,8 +137,23 @@ def _table(verb: _Parser) -> None:
 
 def _access(verb: _Parser) -> None:
     # Every verb accepts these, so that a script can pass the same options to all. Spark starts only where it is needed.
-    verb.add_argument("--format", metavar="NAME", help="table format (default: detected)")
     verb.add_argument("--engine", choices=ENGINES, default="spark", help="default: %(default)s")
+    _storage(verb)
+
+
+def _sql_access(verb: _Parser) -> None:
+    verb.add_argument(
+        "--engine",
+        type=with_sql,
+        metavar="{spark,auto}",
+        default="spark",
+        help="values and clauses are Spark SQL: either means Spark (default: %(default)s)",
+    )
+    _storage(verb)
+
+
+def _storage(verb: _Parser) -> None:
+    verb.add_argument("--format", metavar="NAME", help="table format (default: detected)")
     verb.add_argument(
         "--storage-option",
         type=pair,
@@ -217,7 +232,9 @@ def read(verb: _Parser) -> None:
         "--columns", type=names, metavar="A,B", help="only these columns, in this order; `a,b` in backticks has a comma"
     )
     verb.add_argument("--limit", type=natural, metavar="N", help="at most this many rows")
-    verb.add_argument("--where", metavar="SQL", help="only rows that match this Spark SQL condition")
+    verb.add_argument(
+        "--where", metavar="SQL", help="only rows for which this Spark SQL is true; --engine local knows a part of it"
+    )
     _rows_output(verb)
 
 
@@ -417,7 +434,7 @@ def rename_manifests(verb: _Parser) -> None:
 
 @_verb("Delete rows, using deletion vectors", _table, _access)
 def delete(verb: _Parser) -> None:
-    verb.add_argument("--where", metavar="SQL", help="a condition in Spark SQL")
+    verb.add_argument("--where", metavar="SQL", help="a condition in Spark SQL; --engine local knows a part of it")
     verb.add_argument("--keys", metavar="PATH", help="keys to delete: a table, or Parquet, CSV or JSON; needs --on")
     verb.add_argument(
         "--on",
@@ -429,7 +446,7 @@ def delete(verb: _Parser) -> None:
     verb.add_argument("--dry-run", action="store_true", help="count the rows; change nothing")
 
 
-@_verb("Update rows: mark them deleted, and write them again to new files", _table, _access)
+@_verb("Update rows: mark them deleted, and write them again to new files", _table, _sql_access)
 def update(verb: _Parser) -> None:
     verb.add_argument(
         "--set",
@@ -442,7 +459,7 @@ def update(verb: _Parser) -> None:
     verb.add_argument("--where", metavar="SQL", help="a condition in Spark SQL (default: every row)")
 
 
-@_verb("Update, delete and insert rows from a source", _table, _access)
+@_verb("Update, delete and insert rows from a source", _table, _sql_access)
 def merge(verb: _Parser) -> None:
     verb.add_argument("--using", required=True, metavar="PATH", help="the source: a table, or Parquet, CSV or JSON")
     verb.add_argument("--on", required=True, metavar="SQL", help="which rows match, such as target.id = source.id")
@@ -474,6 +491,9 @@ def convert(verb: _Parser) -> None:
         metavar="SQL",
         help="types of the folders' columns: 'day DATE, n INT'",
     )
+    verb.add_argument(
+        "--rewrite", action="store_true", help="write files that can't be read with the others again, next to them"
+    )
     verb.add_argument("--dry-run", action="store_true", help="read every footer; write nothing")
 
 
@@ -490,6 +510,3 @@ def zorder(verb: _Parser) -> None:
     verb.add_argument("--target-file-size", metavar="256MiB", help="overrides the table's own property")
     verb.add_argument("--dry-run", action="store_true", help="show the plan; change nothing")
     _plan_view(verb)
-    verb.add_argument(
-        "--rewrite", action="store_true", help="write files that can't be read with the others again, next to them"
-    )
