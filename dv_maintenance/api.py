@@ -414,6 +414,7 @@ def convert(
     *,
     format: str | None = None,
     storage_options: Mapping[str, str] | None = None,
+    rewrite: bool = False,
     dry_run: bool = False,
 ) -> ConvertReport:
     """Turn a folder of Parquet files into a table.
@@ -422,6 +423,7 @@ def convert(
     ----------
     partition_types : the type of each column that folders (``day=2026-11-20``) name.
     format : by default the first format that adopts files.
+    rewrite : write files that not every reader reads with the others again, next to the originals.
     """
     from dv_maintenance.maintenance.convert import convert as run
     from dv_maintenance.tables import open_adopting_table
@@ -430,7 +432,7 @@ def convert(
         table: Table = open_adopting_table(place, storage_options)
     else:
         table = open_table(place, format, storage_options)
-    return run(table, partition_types, dry_run=dry_run)
+    return run(table, partition_types, rewrite=rewrite, dry_run=dry_run)
 
 
 def example_table(place: str, rows: int = 100_000) -> Table:

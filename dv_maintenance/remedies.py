@@ -118,6 +118,7 @@ SETTINGS: Final[Mapping[str, _Known]] = {
     "protected_versions": _Known("--protect-version", "policy"),
     "purge_first": _Known("--purge-first", "call"),
     "retention": _Known("--retention", "policy"),
+    "rewrite": _Known("--rewrite", "call"),
     "storage_options": _Known("--storage-option", "call"),
     "vacuums_over": _Known("--vacuum-over", "run"),
 }

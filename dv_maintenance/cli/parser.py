@@ -13,7 +13,17 @@ from importlib import import_module
 from typing import Any, NamedTuple, NoReturn
 
 from dv_maintenance import __version__
-from dv_maintenance.cli.values import duration, instant, names, natural, pair, partition_types, share
+from dv_maintenance.cli.values import (
+    assignment,
+    duration,
+    instant,
+    names,
+    natural,
+    pair,
+    partition_types,
+    share,
+    with_sql,
+)
 from dv_maintenance.engine import ENGINES
 from dv_maintenance.errors import UsageError
 
@@ -127,8 +137,23 @@ def _table(verb: _Parser) -> None:
 
 def _access(verb: _Parser) -> None:
     # Every verb accepts these, so that a script can pass the same options to all. Spark starts only where it is needed.
-    verb.add_argument("--format", metavar="NAME", help="table format (default: detected)")
     verb.add_argument("--engine", choices=ENGINES, default="spark", help="default: %(default)s")
+    _storage(verb)
+
+
+def _sql_access(verb: _Parser) -> None:
+    verb.add_argument(
+        "--engine",
+        type=with_sql,
+        metavar="{spark,auto}",
+        default="spark",
+        help="values and clauses are Spark SQL: either means Spark (default: %(default)s)",
+    )
+    _storage(verb)
+
+
+def _storage(verb: _Parser) -> None:
+    verb.add_argument("--format", metavar="NAME", help="table format (default: detected)")
     verb.add_argument(
         "--storage-option",
         type=pair,
@@ -203,9 +228,13 @@ def fsck(verb: _Parser) -> None:
 @_verb("Print the live rows of a table, with deletion vectors applied", _table, _access, module="rows")
 def read(verb: _Parser) -> None:
     verb.add_argument("--version", type=natural, metavar="N", help="read an older version")
-    verb.add_argument("--columns", type=names, metavar="A,B", help="only these columns, in this order")
+    verb.add_argument(
+        "--columns", type=names, metavar="A,B", help="only these columns, in this order; `a,b` in backticks has a comma"
+    )
     verb.add_argument("--limit", type=natural, metavar="N", help="at most this many rows")
-    verb.add_argument("--where", metavar="SQL", help="only rows that match this Spark SQL condition")
+    verb.add_argument(
+        "--where", metavar="SQL", help="only rows for which this Spark SQL is true; --engine local knows a part of it"
+    )
     _rows_output(verb)
 
 
@@ -405,17 +434,23 @@ def rename_manifests(verb: _Parser) -> None:
 
 @_verb("Delete rows, using deletion vectors", _table, _access)
 def delete(verb: _Parser) -> None:
-    verb.add_argument("--where", metavar="SQL", help="a condition in Spark SQL")
+    verb.add_argument("--where", metavar="SQL", help="a condition in Spark SQL; --engine local knows a part of it")
     verb.add_argument("--keys", metavar="PATH", help="keys to delete: a table, or Parquet, CSV or JSON; needs --on")
-    verb.add_argument("--on", type=names, default=[], metavar="A,B", help="the key columns, named the same in both")
+    verb.add_argument(
+        "--on",
+        type=names,
+        default=[],
+        metavar="A,B",
+        help="the key columns, named the same in both; `a,b` in backticks has a comma",
+    )
     verb.add_argument("--dry-run", action="store_true", help="count the rows; change nothing")
 
 
-@_verb("Update rows: mark them deleted, and write them again to new files", _table, _access)
+@_verb("Update rows: mark them deleted, and write them again to new files", _table, _sql_access)
 def update(verb: _Parser) -> None:
     verb.add_argument(
         "--set",
-        type=pair,
+        type=assignment,
         action="append",
         required=True,
         metavar="COL=SQL",
@@ -424,7 +459,7 @@ def update(verb: _Parser) -> None:
     verb.add_argument("--where", metavar="SQL", help="a condition in Spark SQL (default: every row)")
 
 
-@_verb("Update, delete and insert rows from a source", _table, _access)
+@_verb("Update, delete and insert rows from a source", _table, _sql_access)
 def merge(verb: _Parser) -> None:
     verb.add_argument("--using", required=True, metavar="PATH", help="the source: a table, or Parquet, CSV or JSON")
     verb.add_argument("--on", required=True, metavar="SQL", help="which rows match, such as target.id = source.id")
@@ -456,12 +491,21 @@ def convert(verb: _Parser) -> None:
         metavar="SQL",
         help="types of the folders' columns: 'day DATE, n INT'",
     )
+    verb.add_argument(
+        "--rewrite", action="store_true", help="write files that can't be read with the others again, next to them"
+    )
     verb.add_argument("--dry-run", action="store_true", help="read every footer; write nothing")
 
 
 @_verb("Order files by columns, so that filters on them skip more", _table, _access)
 def zorder(verb: _Parser) -> None:
-    verb.add_argument("--columns", type=names, required=True, metavar="A,B", help="the columns of the Z-curve")
+    verb.add_argument(
+        "--columns",
+        type=names,
+        required=True,
+        metavar="A,B",
+        help="the columns of the Z-curve; `a,b` in backticks has a comma",
+    )
     _partitions(verb)
     verb.add_argument("--target-file-size", metavar="256MiB", help="overrides the table's own property")
     verb.add_argument("--dry-run", action="store_true", help="show the plan; change nothing")

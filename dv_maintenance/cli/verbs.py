@@ -261,7 +261,7 @@ def recount(args: Namespace, out: Output) -> int:
 
 def convert(args: Namespace, out: Output) -> int:
     target = open_future_table(args, out)
-    return _print(verbs.convert(target, args.partition_by, dry_run=args.dry_run), out)
+    return _print(verbs.convert(target, args.partition_by, rewrite=args.rewrite, dry_run=args.dry_run), out)
 
 
 def engine_sql(args: Namespace, out: Output) -> int:

@@ -6,10 +6,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from dv_maintenance.engine.faults import reading
-from dv_maintenance.errors import ConflictError, DvMaintenanceError, RefusedError, StorageError
+from dv_maintenance.errors import ConflictError, DvMaintenanceError, RefusedError, StorageError, UsageError
 from dv_maintenance.files.parquet_footer import read_footer
 from dv_maintenance.report import Report
 from dv_maintenance.tables.gates import check_committable
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from dv_maintenance.dml.keys import KeyCounts
     from dv_maintenance.dv import DeletionVector
-    from dv_maintenance.engine.spark import SparkEngine
+    from dv_maintenance.engine import Engine
     from dv_maintenance.tables.model import Snapshot
     from dv_maintenance.tables.table import Table
     from dv_maintenance.tables.work import ScanTask
@@ -212,8 +212,15 @@ def row_level(table: Table) -> RowLevelTable:
     )
 
 
-def session_of(spark: SparkSession | SparkEngine) -> SparkSession:
-    """An engine's session, started if there is none yet, or the session itself."""
+def session_of(spark: SparkSession | Engine) -> SparkSession:
+    """An engine's session, started if there is none yet, or the session itself. Raises UsageError: it has none."""
+    from dv_maintenance.engine.auto import AutoEngine
+    from dv_maintenance.engine.local import LocalEngine
     from dv_maintenance.engine.spark import SparkEngine
 
-    return spark.session if isinstance(spark, SparkEngine) else spark
+    if isinstance(spark, LocalEngine):
+        raise UsageError(f"the {spark.name} engine has no SQL", next_step="run this verb on the Spark engine")
+    if isinstance(spark, AutoEngine):
+        spark.started = True
+        return session_of(spark.spark)
+    return spark.session if isinstance(spark, SparkEngine) else cast("SparkSession", spark)

@@ -84,7 +84,7 @@ def update(
                 *([before] if rules.change_data else []),
             ]
             changed = rows.select(*place, *columns, *kept)
-            changed = held_to(rules, changed, types, f.lit(True))
+            changed = held_to(snapshot, rules, changed, types, f.lit(True))
         written = write_changes(
             changed,
             snapshot.schema,

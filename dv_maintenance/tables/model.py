@@ -120,7 +120,7 @@ def parse_partition(name: str) -> dict[str, str | None]:
 
 
 # What Hive escapes in the names of partition folders.
-_ESCAPED = str.maketrans({char: f"%{ord(char):02X}" for char in [*map(chr, range(1, 32)), *"\"#%'*/:=?\\\x7f{[]^"]})
+_ESCAPED = str.maketrans({char: f"%{ord(char):02X}" for char in [*map(chr, range(32)), *"\"#%'*/:=?\\\x7f{[]^"]})
 
 
 def hive_folder(values: Mapping[str, str | None]) -> str:

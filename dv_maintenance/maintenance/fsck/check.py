@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import pyarrow.compute as pc
@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 from dv_maintenance.errors import DamagedTableError, DvMaintenanceError, RefusedError
 from dv_maintenance.maintenance.fsck.faults import CONTENT, LOG, MISSING, Fault
 from dv_maintenance.maintenance.fsck.look import Looked, look
+from dv_maintenance.maintenance.fsck.owners import owners_of, remedies_of_owners
 from dv_maintenance.maintenance.fsck.report import Damage, FsckReport
 from dv_maintenance.remedies import run
 from dv_maintenance.tables.file_log import FileLogTable
@@ -17,6 +18,7 @@ from dv_maintenance.tables.fsck import DATA, DV, INDEX, WAITING, FsckTable, LogF
 
 if TYPE_CHECKING:
     from dv_maintenance.maintenance.fsck.deep import Read
+    from dv_maintenance.storage import Storage
     from dv_maintenance.tables.model import Snapshot
     from dv_maintenance.tables.table import Table
 
@@ -89,7 +91,8 @@ def damage_of(
     if not isinstance(table, FsckTable) or (most is not None and snapshot.files.num_rows > most):
         return None
     faults = _still_needed(table, snapshot, look(table, snapshot, kinds=kinds).faults)
-    return tuple(_damage(table, snapshot, fault, None) for fault in faults)
+    owners = owners_of(table, [fault.path for fault in faults])
+    return tuple(_damage(table, snapshot, fault, None, owners) for fault in faults)
 
 
 def _still_needed(table: FsckTable, snapshot: Snapshot, faults: Sequence[Fault]) -> Sequence[Fault]:
@@ -139,6 +142,7 @@ def _report(
 ) -> FsckReport:
     hit = sorted({row for fault in faults for row in fault.files})
     since = _since(table, snapshot, faults) if faults else []
+    owners = owners_of(table, [fault.path for fault in faults])
     log = (*table.log_faults(snapshot), *_older(table))
     mended = tuple({fault.remedy: None for fault in log})
     return FsckReport(
@@ -157,15 +161,19 @@ def _report(
         files_damaged=len(hit),
         live_rows_damaged=_rows(snapshot, hit)[0],
         damage=(
-            *(_damage(table, snapshot, fault, first) for fault, first in zip(faults, since, strict=True)),
+            *(_damage(table, snapshot, fault, first, owners) for fault, first in zip(faults, since, strict=True)),
             *(_log_damage(table, fault) for fault in log),
         ),
-        remedies=(*(_remedies(table, snapshot, faults, since) if faults else ()), *mended),
+        remedies=(*(_remedies(table, snapshot, faults, since, owners) if faults else ()), *mended),
         warnings=(*snapshot.warnings, *_miscounted(table, found)),
     )
 
 
-def _damage(table: FsckTable, snapshot: Snapshot, fault: Fault, since: int | None) -> Damage:
+def _damage(
+    table: FsckTable, snapshot: Snapshot, fault: Fault, since: int | None, owners: Mapping[str, Storage]
+) -> Damage:
+    owner = owners.get(fault.path)
+    of_owner = "" if owner is None else f" It belongs to {owner.uri}: this table is a shallow clone."
     live, deleted = _rows(snapshot, fault.files)
     names = snapshot.files["partition"].take(row_numbers(fault.files)).to_pylist()
     return Damage(
@@ -174,7 +182,7 @@ def _damage(table: FsckTable, snapshot: Snapshot, fault: Fault, since: int | Non
         kind=fault.kind,
         fault=fault.fault,
         reason=fault.reason,
-        effect=_effect(fault.kind, len(fault.files), live, deleted),
+        effect=_effect(fault.kind, len(fault.files), live, deleted) + of_owner,
         files=len(fault.files),
         partitions=tuple(sorted({name for name in names if name})),
         live_rows=live if fault.files else None,
@@ -290,7 +298,11 @@ def _back_to(table: FsckTable, since: Iterable[int | None]) -> int | None:
 
 
 def _remedies(
-    table: FsckTable, snapshot: Snapshot, faults: Sequence[Fault], since: Sequence[int | None]
+    table: FsckTable,
+    snapshot: Snapshot,
+    faults: Sequence[Fault],
+    since: Sequence[int | None],
+    owners: Mapping[str, Storage],
 ) -> tuple[Repair, ...]:
     """The way that loses least first."""
     from dv_maintenance.tables.quarantine import quarantined
@@ -306,11 +318,12 @@ def _remedies(
                 "Nothing.",
             )
         )
+    undone, cloned = remedies_of_owners({path: owners[path] for path in gone if path in owners}, table.uri)
     # An index is not in the log of files, and is made again.
     concerned = [each for fault, each in zip(faults, since, strict=True) if fault.kind != INDEX]
     kinds = {fault.kind for fault in faults}
     own = table.remedies(snapshot, kinds, _back_to(table, concerned) if concerned else None)
-    return (*found, _COPY_BACK, *own)
+    return (*found, *undone, _COPY_BACK, *own, *cloned)
 
 
 def _sentence(text: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from datetime import date
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, get_args
 
 import pyarrow.compute as pc
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
@@ -50,6 +50,7 @@ def _partition_value(value: Any) -> Any:
     return str(value) if isinstance(value, int | date) else value
 
 
+_MOST: Final = 2**31 - 1
 PartitionFilter = Annotated[
     dict[str, str | None],
     BeforeValidator(
@@ -95,13 +96,13 @@ class Policy(BaseModel):
     compression: Annotated[Codec, BeforeValidator(_codec, json_schema_input_type=Codec)] | None = None
     """Codec of new files where the table's own property names none. ``None``: that of the files that are rewritten. It
     makes no file due for a rewrite."""
-    min_input_files: int = Field(default=2, ge=2, strict=True)
+    min_input_files: int = Field(default=2, ge=2, le=_MOST, strict=True)
     """Small files without anything to purge are merged where at least this many fit into one new file."""
     max_bytes: Size | None = Field(default=None, gt=0)
     """Bytes that one run may read."""
-    max_files: int | None = Field(default=None, gt=0, strict=True)
+    max_files: int | None = Field(default=None, gt=0, le=_MOST, strict=True)
     """Files that one run may replace."""
-    max_tasks: int | None = Field(default=None, gt=0, strict=True)
+    max_tasks: int | None = Field(default=None, gt=0, le=_MOST, strict=True)
     """Rewrite tasks of one run."""
     partitions: tuple[PartitionFilter, ...] = ()
     """Only these partitions. Each entry names values of some partition columns (``None``: null); a file must match one
@@ -118,7 +119,7 @@ class Policy(BaseModel):
     clones; files that they need are kept."""
     clones_under: tuple[Annotated[str, Field(min_length=1)], ...] = ()
     """Vacuum: folders or prefixes that each run searches for shallow clones of the table."""
-    protected_versions: tuple[Annotated[int, Field(ge=0, strict=True)], ...] = ()
+    protected_versions: tuple[Annotated[int, Field(ge=0, lt=1 << 63, strict=True)], ...] = ()
     """Vacuum: versions whose files are all kept."""
     protected_streams: tuple[Annotated[str, Field(min_length=1)], ...] = ()
     """Vacuum: checkpoint folders of streaming readers; files that they may still have to read are kept (Delta)."""

@@ -123,6 +123,9 @@ def of_convert(report: ConvertReport) -> Outcome:
     details = [f"columns: {', '.join(report.columns)}"]
     if report.partition_columns:
         details.append(f"partitioned by {', '.join(report.partition_columns)}")
+    if report.rewritten:
+        done = "written again" if report.converted else "would be written again"
+        details.append(f"{count(report.rewritten, 'file')} {done}; the originals stay until a vacuum deletes them")
     if report.ignored:
         details.append(f"{count(report.ignored, 'other file')} not included")
     return replace(of_report(reason, report.to_json()), details=tuple(details))

@@ -12,6 +12,7 @@ from dv_maintenance.tables.lance.log.versions import load_manifest, naming_manif
 from dv_maintenance.tables.lance.rows.files import counted, counts_are_known, files_table
 from dv_maintenance.tables.lance.rows.schema import arrow_schema, lance_fields
 from dv_maintenance.tables.model import Snapshot
+from dv_maintenance.units import parse_count
 
 __all__ = ["LanceSnapshot", "load_snapshot"]
 
@@ -89,8 +90,7 @@ def load_snapshot(storage: Storage, version: int | None = None, *, known: LanceS
 
 def _target_rows(manifest: Manifest) -> int:
     """The table's own setting, otherwise Lance's default. An invalid setting is ignored; Lance would refuse it."""
-    value = manifest.config.get(f"{_COMPACTION}target_rows_per_fragment", "")
-    return int(value) if value.isdecimal() and int(value) else _TARGET_ROWS
+    return parse_count(manifest.config.get(f"{_COMPACTION}target_rows_per_fragment", "")) or _TARGET_ROWS
 
 
 def _warnings(manifest: Manifest, stored: tuple[Fragment, ...], fragments: tuple[Fragment, ...]) -> tuple[str, ...]:

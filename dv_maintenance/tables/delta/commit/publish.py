@@ -27,6 +27,7 @@ from dv_maintenance.tables.delta.log.segment import commit_path, latest_version,
 from dv_maintenance.tables.delta.rows.row_tracking import PRESERVED, stored_columns
 from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
 from dv_maintenance.tables.publish import Overtaken, Published, Rules
+from dv_maintenance.units import parse_count
 
 __all__ = ["Compose", "Draft", "commit_body", "commit_times", "operation_info", "publish"]
 
@@ -235,8 +236,7 @@ def _checkpoint_if_due(storage: Storage, version: int, metadata: Metadata) -> No
     """Write a checkpoint at the table's interval. A failure is only logged: without the checkpoint the commit is still
     valid, and readers replay a longer log.
     """
-    text = metadata.configuration.get("delta.checkpointInterval", "")
-    interval = int(text) if text.isdecimal() and int(text) else _CHECKPOINT_INTERVAL
+    interval = parse_count(metadata.configuration.get("delta.checkpointInterval", "")) or _CHECKPOINT_INTERVAL
     if version % interval:
         return
     from dv_maintenance.tables.delta.log.checkpoint_writer import write_checkpoint

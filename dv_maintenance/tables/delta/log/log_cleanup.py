@@ -24,6 +24,7 @@ from dv_maintenance.tables.delta.log.replay import replay
 from dv_maintenance.tables.delta.log.segment import LOG, CommitFile, segment
 from dv_maintenance.tables.delta.log.timeline import modified_times
 from dv_maintenance.tables.delta.vacuum.retention import interval_millis
+from dv_maintenance.units import parse_count
 
 if TYPE_CHECKING:
     from dv_maintenance.storage import FileInfo, Storage
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["LogFiles", "checkpoint", "delete_before", "log_files", "protected_before"]
 
 _RETENTION: Final = "delta.logRetentionDuration"
+_ALL_VERSIONS: Final = 2**63 - 1
 _DEFAULT_RETENTION: Final = "interval 30 days"
 _CLEANS: Final = "delta.enableExpiredLogCleanup"
 _PROTECTED_BEFORE: Final = "delta.requireCheckpointProtectionBeforeVersion"
@@ -108,11 +110,11 @@ def delete_before(storage: Storage, listed: LogFiles, version: int) -> int:
 
 
 def protected_before(snapshot: DeltaSnapshot) -> int:
-    """The version before which checkpoints are protected; 0 if none are."""
+    """The version before which checkpoints are protected; 0 if none are, and beyond every version if it is unclear."""
     if "checkpointProtection" not in snapshot.protocol.features("writer"):
         return 0
-    text = snapshot.metadata.configuration.get(_PROTECTED_BEFORE, "0")
-    return int(text) if text.isdecimal() else 0
+    before = parse_count(snapshot.metadata.configuration.get(_PROTECTED_BEFORE, "0"))
+    return _ALL_VERSIONS if before is None else before
 
 
 def checkpoint(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from dv_maintenance.errors import RefusedError, UsageError
 from dv_maintenance.remedies import Remedy, setting
+from dv_maintenance.units import limited
 
 if TYPE_CHECKING:
     from dv_maintenance.tables.lance.log.manifest import Manifest
@@ -48,7 +49,7 @@ def parse_age(text: str) -> int:
 
     Raises
     ------
-    ValueError : the text is not an age.
+    ValueError : the text is not an age, or too long.
     """
     seconds, at = 0.0, 0
     while match := _TERM.match(text, at):
@@ -57,7 +58,7 @@ def parse_age(text: str) -> int:
         seconds, at = seconds + float(match[1]) * _UNITS[match[2]], match.end()
     if at < len(text) or not at:
         raise ValueError(f"{text!r} is not an age such as 14days or 1h 30m")
-    return round(seconds * 1000)
+    return limited(round(seconds * 1000), text)
 
 
 def own_retention(manifest: Manifest, table: str) -> int:
