@@ -77,8 +77,7 @@ def convert(
         raise RefusedError(f"converting files to {table.format} tables is not supported", table=table.uri)
     if (newest := table.adopted()) is not None:
         return ConvertReport(table.uri, table.format, converted=False, version=newest)
-    if not dry_run:
-        check_committable(table)
+    check_committable(table, dry_run=dry_run)
     paths, ignored = _find(table.storage)
     order = _partition_order(table, paths)
     types = _declared(table, order, partition_types or {})
@@ -89,14 +88,14 @@ def convert(
     files = [
         AddedFile(file, partition_name(dict(_values(path)))) for path, (_, file) in zip(paths, described, strict=True)
     ]
-    version = None if dry_run else table.adopt(schema, order, files)
-    if version is None and not dry_run:
+    version = table.adopt(schema, order, files, dry_run=dry_run)
+    if version is None:
         return ConvertReport(table.uri, table.format, converted=False, version=table.version())
     return ConvertReport(
         table=table.uri,
         format=table.format,
         converted=not dry_run,
-        version=version,
+        version=None if dry_run else version,
         files=len(files),
         rows=sum(file.output.rows for file in files),
         bytes=sum(file.output.size for file in files),
