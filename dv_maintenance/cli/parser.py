@@ -199,7 +199,7 @@ def health(verb: _Parser) -> None:
 
 @_verb("Check every file that readers need; show what is damaged and how to repair it", _table, _access)
 def fsck(verb: _Parser) -> None:
-    verb.add_argument("--deep", action="store_true", help="also read every data file's footer and deletion vector")
+    verb.add_argument("--deep", action="store_true", help="also read footers, deletion vectors and NOT NULL columns")
     verb.add_argument("--version", type=natural, metavar="N", help="read an older version")
 
 

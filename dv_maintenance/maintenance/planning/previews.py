@@ -65,6 +65,7 @@ def previewed(table: Table, snapshot: Snapshot, plan: MaintenancePlan, *, strict
 
 
 def _preview_of(task: RewriteTask, table: Table, *, strict: bool) -> Preview | None:
+    from dv_maintenance.engine.missing_values import check_values
     from dv_maintenance.engine.parquet.preview import preview
     from dv_maintenance.engine.rewrite import check_sources
 
@@ -74,8 +75,10 @@ def _preview_of(task: RewriteTask, table: Table, *, strict: bool) -> Preview | N
         if strict:
             raise
         return None
-    if found is None and strict:
-        check_sources(task, table.storage.options)
+    if strict:
+        if found is None:
+            check_sources(task, table.storage.options)
+        check_values(task.scan, table.storage.options)
     return found
 
 
