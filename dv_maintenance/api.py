@@ -342,13 +342,14 @@ def update(
     set: Mapping[str, str],
     where: str | None = None,
     *,
+    dry_run: bool = False,
     engine: SparkEngine | SparkSession | Literal["spark"] = "spark",
 ) -> DmlReport:
     """Set columns to Spark SQL expressions, in the rows for which a condition is true; by default in all rows."""
     from dv_maintenance.dml.update import update as run
 
     with _engine(engine) as started:
-        return run(_opened(table), _spark(started), set, where)
+        return run(_opened(table), _spark(started), set, where, dry_run=dry_run)
 
 
 def merge(
@@ -360,7 +361,7 @@ def merge(
     source_alias: str = "source",
     engine: SparkEngine | SparkSession,
 ) -> Merge:
-    """Begin a MERGE; add its clauses to the result, then ``execute()`` it.
+    """Begin a MERGE; add its clauses to the result, then ``execute()`` it; ``execute(dry_run=True)`` only counts.
 
     >>> begun = merge(orders, source, "target.id = source.id", engine=spark)  # doctest: +SKIP
     >>> begun.when_matched_update_all().when_not_matched_insert_all().execute()  # doctest: +SKIP

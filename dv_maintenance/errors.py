@@ -18,6 +18,7 @@ __all__ = [
     "DamagedTableError",
     "DvMaintenanceError",
     "FatalError",
+    "MissingValueError",
     "OutOfResourcesError",
     "RefusedError",
     "RetryableError",
@@ -186,6 +187,25 @@ class DamagedDeletionVectorError(DamagedTableError):
 
     def to_json(self) -> dict[str, Any]:
         return {**super().to_json(), "file": self.file, "offset": self.offset, "reason": self.reason}
+
+
+class MissingValueError(DamagedTableError):
+    """A file has rows without a value in a NOT NULL column.
+
+    column : its name, dotted if it is nested.
+    command : lets it be null; by default in SQL.
+    """
+
+    def __init__(self, column: str, problem: str, *, command: str | None = None, **context: Any) -> None:
+        if command is None:
+            parts = (
+                part if re.fullmatch(r"\w+", part) else "`" + part.replace("`", "``") + "`"
+                for part in column.split(".")
+            )
+            command = f"ALTER TABLE ... ALTER COLUMN {'.'.join(parts)} DROP NOT NULL"
+        step = f"let the column be null ({command}): then all rows can be read, and be given a value"
+        super().__init__(f"column {column} is NOT NULL, but {problem}", **{"next_step": step, **context})
+        self.column, self.command = column, command
 
 
 class VerificationError(DvMaintenanceError, FatalError):

@@ -30,6 +30,9 @@ from dv_maintenance.errors import UsageError
 # Those of ``service.lake``, which takes a while to import.
 _ORDERS = ("worst", "dvs", "deleted", "oldest", "small", "removable", "name")
 
+_PLANS = "show the plan; change nothing"
+_COUNTS = "count the rows; change nothing"
+
 __all__ = ["parse"]
 
 
@@ -221,7 +224,7 @@ def health(verb: _Parser) -> None:
 
 @_verb("Check every file that readers need; show what is damaged and how to repair it", _table, _access)
 def fsck(verb: _Parser) -> None:
-    verb.add_argument("--deep", action="store_true", help="also read every data file's footer and deletion vector")
+    verb.add_argument("--deep", action="store_true", help="also read footers, deletion vectors and NOT NULL columns")
     verb.add_argument("--version", type=natural, metavar="N", help="read an older version")
 
 
@@ -247,13 +250,15 @@ def plan(verb: _Parser) -> None:
 @_verb("Plan by a policy and rewrite files, or run a saved plan", _table, _access, _policy)
 def apply(verb: _Parser) -> None:
     verb.add_argument("--plan", metavar="FILE", help="run this plan instead of making one")
-    verb.add_argument("--dry-run", action="store_true", help="show the plan; change nothing")
+    verb.add_argument("--dry-run", action="store_true", help=_PLANS)
     _plan_view(verb)
 
 
 @_verb("Purge every deletion vector, whatever the policy's thresholds", _table, _access)
 def purge(verb: _Parser) -> None:
     _partitions(verb)
+    verb.add_argument("--dry-run", action="store_true", help=_PLANS)
+    _plan_view(verb)
 
 
 @_verb("Delete files that no version inside the retention needs", _table, _access)
@@ -323,6 +328,7 @@ def undelete(verb: _Parser) -> None:
 @_verb("Write symlink manifests for readers that do not support deletion vectors", _table, _access)
 def manifest(verb: _Parser) -> None:
     verb.add_argument("--purge-first", action="store_true", help="purge deletion vectors if there are any")
+    verb.add_argument("--dry-run", action="store_true", help="say what would be written; change nothing")
 
 
 @_verb("Show what the table's past would have cost under other policies; change nothing", _access)
@@ -443,7 +449,7 @@ def delete(verb: _Parser) -> None:
         metavar="A,B",
         help="the key columns, named the same in both; `a,b` in backticks has a comma",
     )
-    verb.add_argument("--dry-run", action="store_true", help="count the rows; change nothing")
+    verb.add_argument("--dry-run", action="store_true", help=_COUNTS)
 
 
 @_verb("Update rows: mark them deleted, and write them again to new files", _table, _sql_access)
@@ -457,6 +463,7 @@ def update(verb: _Parser) -> None:
         help="column and value (repeatable)",
     )
     verb.add_argument("--where", metavar="SQL", help="a condition in Spark SQL (default: every row)")
+    verb.add_argument("--dry-run", action="store_true", help=_COUNTS)
 
 
 @_verb("Update, delete and insert rows from a source", _table, _sql_access)
@@ -470,6 +477,7 @@ def merge(verb: _Parser) -> None:
         metavar="CLAUSE",
         help="MATCHED [AND ...] THEN UPDATE SET *, ... (repeatable; the first that applies wins)",
     )
+    verb.add_argument("--dry-run", action="store_true", help=_COUNTS)
 
 
 @_verb("Run maintenance in the table's own engine, and check it with dvm's reader", _table, _access)
@@ -508,5 +516,5 @@ def zorder(verb: _Parser) -> None:
     )
     _partitions(verb)
     verb.add_argument("--target-file-size", metavar="256MiB", help="overrides the table's own property")
-    verb.add_argument("--dry-run", action="store_true", help="show the plan; change nothing")
+    verb.add_argument("--dry-run", action="store_true", help=_PLANS)
     _plan_view(verb)

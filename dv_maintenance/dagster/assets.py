@@ -287,10 +287,17 @@ def _about(table: TableSettings) -> dict[str, Any]:
 def _planned(
     context: dg.AssetExecutionContext, table: TableSettings, job: Job, outcome: Outcome, keys: Sequence[str] = ()
 ) -> None:
-    """Show a dry run. Nothing was done, so the asset gets no materialization."""
+    """Show a dry run. Nothing was done, so the asset gets no materialization.
+
+    Raises
+    ------
+    Failure : the run itself would be refused.
+    """
     entries = metadata.render(outcome) | {DRY_RUN: True}
     partition = keys[0] if len(keys) == 1 else None
     context.log_event(dg.AssetObservation(naming.job_key(table, job), metadata=entries, partition=partition))
+    if outcome.refused:
+        raise dg.Failure(f"the run would be refused: {outcome.refused}", metadata=entries, allow_retries=False)
 
 
 def _spec(table: TableSettings, job: Job, group: str, description: str) -> dg.AssetSpec:

@@ -21,7 +21,7 @@ from dv_maintenance.dml.condition import Condition, equal_columns
 from dv_maintenance.dml.keys import rows_of_files
 from dv_maintenance.dml.names import alike, quoted, unused
 from dv_maintenance.dml.new_rows import TARGET_BYTES, assignments, held_to, scanned, spark_types
-from dv_maintenance.dml.operation import DmlReport, Work, deleted_rows, row_level, run, session_of
+from dv_maintenance.dml.operation import DmlReport, Work, deleted_rows, discard, row_level, run, session_of
 from dv_maintenance.dml.padding import char_length
 from dv_maintenance.dml.prune import files_that_may_match
 from dv_maintenance.dml.rows import TableRows, live_rows, spark_errors
@@ -108,8 +108,10 @@ class Merge:
     def _with(self, clause: _Clause) -> Merge:
         return replace(self, clauses=(*self.clauses, clause))
 
-    def execute(self, *, max_attempts: int = 3) -> DmlReport:
+    def execute(self, *, dry_run: bool = False, max_attempts: int = 3) -> DmlReport:
         """Run it on the newest version.
+
+        dry_run : do everything, also compute and check the new rows, but write and commit nothing.
 
         Raises
         ------
@@ -131,9 +133,9 @@ class Merge:
                     table=self.table.uri,
                     next_step="put the clause without a condition last, or drop the others",
                 )
-        attempts = _Attempts(self, target)
+        attempts = _Attempts(self, target, dry_run)
         try:
-            return run(target, "MERGE", attempts.find, max_attempts=max_attempts)
+            return run(target, "MERGE", attempts.find, max_attempts=max_attempts, dry_run=dry_run)
         finally:
             attempts.release()
 
@@ -197,6 +199,7 @@ class _Attempts:
 
     merge: Merge
     table: RowLevelTable
+    dry_run: bool
     running: _Running | None = None
 
     def find(self, snapshot: Snapshot) -> Work:
@@ -211,7 +214,7 @@ class _Attempts:
                 except BaseException:
                     source.unpersist()
                     raise
-            self.running = _Running(self.merge, self.table, session, source, values)
+            self.running = _Running(self.merge, self.table, session, source, values, self.dry_run)
         return self.running.find(snapshot)
 
     def release(self) -> None:
@@ -226,6 +229,7 @@ class _Running:
     session: SparkSession
     source: DataFrame
     values: Values
+    dry_run: bool
 
     def find(self, snapshot: Snapshot) -> Work:
         started = time.perf_counter()
@@ -244,12 +248,12 @@ class _Running:
             self.table.row_write_tasks(snapshot, TARGET_BYTES),
             change_data=rules.change_data,
             options=self.table.storage.options,
+            dry_run=self.dry_run,
         )
         changes = RowChanges(deleted_rows(self.table, tasks, written.positions), written.added, written.change_files)
         if written.doubles:
-            self.table.storage.delete(
-                [self.table.storage.path_of_uri(each.output.uri) for each in (*changes.added, *changes.change_files)]
-            )
+            if not self.dry_run:
+                discard(self.table, changes)
             raise UsageError(
                 "several rows of the source match one row of the table",
                 table=self.table.uri,

@@ -29,6 +29,7 @@ from dv_maintenance.engine.spark.workers import in_workers
 from dv_maintenance.engine.writer import RollingWriter, as_optional
 from dv_maintenance.errors import RefusedError
 from dv_maintenance.storage import Storage
+from dv_maintenance.storage.rehearsal import Rehearsal
 from dv_maintenance.tables.model import hive_folder, parse_partition, partition_name
 from dv_maintenance.tables.rows import AddedFile, RowWriteTask
 from dv_maintenance.tables.work import ColumnStats, OutputFile, RewriteTask, ScanTask
@@ -80,6 +81,7 @@ class _Job:
     partition_columns: tuple[str, ...]
     schema: pa.Schema
     options: Mapping[str, str] = field(default_factory=dict)
+    dry_run: bool = False
 
     @property
     def spelled(self) -> tuple[str, ...]:
@@ -105,6 +107,7 @@ def write_changes(
     *,
     change_data: bool,
     options: Mapping[str, str] | None,
+    dry_run: bool = False,
 ) -> Written:
     """Write the changed rows into new files. No commit names these files yet. A failed Spark task deletes its own.
 
@@ -113,12 +116,15 @@ def write_changes(
         of ``schema``, the row id if changed rows have one, and the old row if there is ``change_data``.
     schema : the table's, with logical names.
     tasks : how to write data files and change data files.
+    dry_run : write the files nowhere.
 
     Raises
     ------
     The errors of computing the rows, see ``rows.spark_errors``, and StorageError.
     """
-    job = _Job(tasks[0], tasks[1] if change_data else None, tuple(partition_columns), schema, dict(options or {}))
+    job = _Job(
+        tasks[0], tasks[1] if change_data else None, tuple(partition_columns), schema, dict(options or {}), dry_run
+    )
     # Spark Connect analyzes nothing until the columns are requested.
     with spark_errors():
         # PySpark looks columns up by name, and a dot or a backtick in a name has a special meaning.
@@ -241,7 +247,8 @@ class _Files:
         self._task, self._job = task, job
         self._schema = as_optional(task.schema)
         self._writers: dict[str, RollingWriter] = {}
-        self._storage = Storage(task.output_uri, job.options)
+        kind = Rehearsal if job.dry_run else Storage
+        self._storage = kind(task.output_uri, job.options)
 
     def write(self, columns: dict[str, pa.Array], change_type: str | None, spellings: Mapping[str, pa.Array]) -> None:
         """``spellings``: texts of partition values by column."""
@@ -281,10 +288,9 @@ class _Files:
         if partition not in self._writers:
             task = self._task
             folder = hive_folder(parse_partition(partition)) if task.hive_folders else ""
-            base = Storage(task.output_uri, self._job.options)
             if folder:
-                base.check_target(f"{folder}/new")
-            uri = base.uri_of(folder).rstrip("/") if folder else task.output_uri
+                self._storage.check_target(f"{folder}/new")
+            uri = self._storage.uri_of(folder).rstrip("/") if folder else task.output_uri
             scan = ScanTask((), self._schema)
             rewrite = RewriteTask(partition, scan, uri, task.target_bytes, task.compression, task.stats_columns)
             self._writers[partition] = RollingWriter(rewrite, self._schema, self._storage)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     _Write = Callable[[pa.RecordBatch, Any, Mapping[str, int]], None]
 
-__all__ = ["rewrite", "rewrite_retrying"]
+__all__ = ["check_sources", "rewrite", "rewrite_retrying"]
 
 _ATTEMPTS = 3
 _PAUSE_SECONDS = 1.0
@@ -194,6 +194,24 @@ def _two_calendars(task: RewriteTask) -> RefusedError:
         next_step="let Spark rewrite the files without org.apache.spark.version in their footers, or order the table "
         "with its own engine",
     )
+
+
+def check_sources(task: RewriteTask, storage_options: Mapping[str, str] | None = None) -> None:
+    """Open every source. Raises what :func:`rewrite` raises before it reads rows."""
+    if task.scan.sources[0].fragment is not None:
+        from dv_maintenance.engine.lance.rewrite import lance_task
+
+        lance_task(task, storage_options)
+        return
+    storage = Storage(task.output_uri, storage_options)
+    schema = as_optional(task.scan.schema)
+    scan = replace(task.scan, schema=schema)
+    task, known = codec_of_sources(task, storage)
+    RollingWriter(task, schema.remove_metadata(), storage)
+    with closing(_opened(scan, storage, known)) as readers:
+        keys = {CalendarKeys.of(footer, origins.values()) for footer, origins in map(_encodings, readers)}
+    if task.order_by and keys >= {CalendarKeys.PROLEPTIC, CalendarKeys.ABSENT} and readers_use_keys(scan):
+        raise _two_calendars(task)
 
 
 def rewrite_retrying(

@@ -93,8 +93,7 @@ def convert(
         raise RefusedError(f"converting files to {table.format} tables is not supported", table=table.uri)
     if (newest := table.adopted()) is not None:
         return ConvertReport(table.uri, table.format, converted=False, version=newest)
-    if not dry_run:
-        check_committable(table)
+    check_committable(table, dry_run=dry_run)
     paths, ignored = _find(table.storage)
     order = _partition_order(table, paths)
     types = _declared(table, order, partition_types or {})
@@ -107,19 +106,18 @@ def convert(
     ]
     if not rewrite:
         _check_fit(table, paths, united.unfit)
-    version = None
-    if not dry_run:
-        written = _Rewrite(table, pa.schema(united.fields))
-        with _discarded_unless_adopted(written):
-            version = table.adopt(schema, order, written.run(files, paths, united.unfit))
-    if version is None and not dry_run:
+    written = _Rewrite(table, pa.schema(united.fields))
+    with _discarded_unless_adopted(written):
+        ready = files if dry_run else written.run(files, paths, united.unfit)
+        version = table.adopt(schema, order, ready, dry_run=dry_run)
+    if version is None:
         written.discard()
         return ConvertReport(table.uri, table.format, converted=False, version=table.version())
     return ConvertReport(
         table=table.uri,
         format=table.format,
         converted=not dry_run,
-        version=version,
+        version=None if dry_run else version,
         files=len(files),
         rows=sum(file.output.rows for file in files),
         bytes=sum(file.output.size for file in files),

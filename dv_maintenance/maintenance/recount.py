@@ -80,12 +80,12 @@ def recount(
                 on_progress(done, len(sources))
     new = {source.key: counts[source.key] for source in sources if source.rows != counts[source.key]}
     known = [source for source in sources if source.rows is not None]
-    version = table.recount(snapshot, new) if new and not dry_run else None
+    version = table.recount(snapshot, new, dry_run=dry_run) if new else None
     return RecountReport(
         table.uri,
         table.format,
         snapshot.version,
-        snapshot.version if version is None else version,
+        snapshot.version if version is None or dry_run else version,
         dry_run,
         files=len(sources),
         wrong=sum(source.key in new for source in known),

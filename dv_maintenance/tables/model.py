@@ -19,6 +19,7 @@ import pyarrow as pa
 __all__ = [
     "FILES_SCHEMA",
     "LIMITED",
+    "REQUIRED",
     "SEQUENCE",
     "SINCE",
     "Change",
@@ -64,6 +65,11 @@ numbers, may be merged.
 
 LIMITED = b"dvm:limited"
 """Metadata of a field: its type as Spark spells it, if the type is or contains a CHAR or VARCHAR."""
+
+REQUIRED = b"dvm:required"
+"""Metadata of a field that is NOT NULL in the table, while new files store it as one that may be null: its path for
+messages, or empty if that is the path in the schema itself.
+"""
 
 # What Hive, Spark and Delta call a null partition value.
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
 from dv_maintenance.errors import DvMaintenanceError, RefusedError, StorageError
-from dv_maintenance.tables.quarantine import empty, new_batch, put_back, set_aside
+from dv_maintenance.tables.quarantine import QUARANTINE, empty, new_batch, put_back, set_aside
 from dv_maintenance.tables.sweep import delete_batch
 
 if TYPE_CHECKING:
@@ -72,6 +72,8 @@ def run(rules: Rules, guard: VacuumGuard, *, dry_run: bool, now: int) -> VacuumR
     immovable = outside and f"{outside} lies outside the table's folder, and can't be set aside in it"
     if refused or immovable:
         _log.warning("%s: refused: %s", rules.table, refused or immovable)
+    if guard.quarantine:
+        rules.storage.check_target(f"{QUARANTINE}/new")
     if dry_run:
         return replace(rules.result(files, deleted=0, dry_run=True), refused=refused or immovable)
     guard.check(refused, table=rules.table, version=rules.version)

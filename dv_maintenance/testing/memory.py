@@ -320,10 +320,11 @@ class MemoryTable:
         report = ExpiredFiles(before, cutoff, kept_for, expired)
         return VacuumResult(report, 0 if dry_run else len(gone), dry_run, before, self.version(), refused)
 
-    def write_manifests(self, snapshot: Snapshot) -> ManifestResult:
+    def write_manifests(self, snapshot: Snapshot, *, dry_run: bool = False) -> ManifestResult:
         if snapshot.files["dv_id"].null_count < snapshot.files.num_rows:
             raise RefusedError("there are deletion vectors", table=self.uri, version=snapshot.version)
-        self.storage.put("_symlink_format_manifest/manifest", b"")
+        if not dry_run:
+            self.storage.put("_symlink_format_manifest/manifest", b"")
         return ManifestResult(snapshot.version, ("_symlink_format_manifest/manifest",), snapshot.files.num_rows)
 
     def history(self, limit: int | None = None) -> list[HistoryEntry]:

@@ -17,9 +17,11 @@ from dv_maintenance.tables.dv_codecs import load
 from dv_maintenance.tables.work import OutputFile, RewriteResult
 
 if TYPE_CHECKING:
-    from dv_maintenance.tables.work import RewriteTask, SourceFile
+    from contextlib import AbstractContextManager
 
-__all__ = ["rewrite_fragments"]
+    from dv_maintenance.tables.work import FragmentRef, RewriteTask, SourceFile
+
+__all__ = ["lance_task", "rewrite_fragments"]
 
 # An engine runs as many tasks as there are cores.
 _THREADS: Final = 1
@@ -42,13 +44,8 @@ def rewrite_fragments(task: RewriteTask, storage_options: Mapping[str, str] | No
     started = time.perf_counter()
     storage = Storage(task.output_uri, storage_options)
     sources = task.scan.sources
-    purged = [_deleted(source, storage) for source in sources]
-    ref = sources[0].fragment
-    if ref is None:
-        raise ValueError("fragments are rewritten here")
-    with lance_errors(f"version {ref.version} of {ref.dataset}", version=ref.version):
-        dataset = open_dataset(Storage(ref.dataset, storage_options), ref.version)
-        native = _lance_task(dataset, [source.fragment.id for source in sources if source.fragment], task)
+    dataset, native, purged = lance_task(task, storage_options)
+    with _errors(task):
         result = native.execute(dataset).json()
     outputs = _outputs(storage, json.loads(result)["new_fragments"])
     rows = [source.rows or 0 for source in sources]
@@ -64,6 +61,29 @@ def rewrite_fragments(task: RewriteTask, storage_options: Mapping[str, str] | No
         source_purged=tuple(purged),
         native=result,
     )
+
+
+def lance_task(task: RewriteTask, storage_options: Mapping[str, str] | None = None) -> tuple[Any, Any, list[int]]:
+    """The dataset, Lance's task for it, and the deleted rows of each fragment. Raises as :func:`rewrite_fragments`."""
+    storage, sources = Storage(task.output_uri, storage_options), task.scan.sources
+    purged = [_deleted(source, storage) for source in sources]
+    ref = _first(task)
+    with _errors(task):
+        dataset = open_dataset(Storage(ref.dataset, storage_options), ref.version)
+        native = _lance_task(dataset, [source.fragment.id for source in sources if source.fragment], task)
+    return dataset, native, purged
+
+
+def _first(task: RewriteTask) -> FragmentRef:
+    ref = task.scan.sources[0].fragment
+    if ref is None:
+        raise ValueError("fragments are rewritten here")
+    return ref
+
+
+def _errors(task: RewriteTask) -> AbstractContextManager[None]:
+    ref = _first(task)
+    return lance_errors(f"version {ref.version} of {ref.dataset}", version=ref.version)
 
 
 def _deleted(source: SourceFile, storage: Storage) -> int:

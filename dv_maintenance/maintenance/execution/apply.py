@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.model import Snapshot
     from dv_maintenance.tables.table import Table
 
-__all__ = ["StoppedError", "apply", "maintain", "purge"]
+__all__ = ["StoppedError", "apply", "check_applicable", "maintain", "purge"]
 
 _log = logging.getLogger(__name__)
 
@@ -77,6 +77,19 @@ def apply(
     unknown whether a commit names them, they are kept; vacuum finds them.
     """
     return _Run(table, engine, plan, on_progress, max_attempts).run(snapshot or table.snapshot())
+
+
+def check_applicable(table: Table, snapshot: Snapshot, plan: MaintenancePlan) -> None:
+    """Raise what :func:`apply` raises about the plan as a whole. ``snapshot``: the newest version."""
+    table.check_writable(snapshot, "rewrite")
+    check_plan(plan)
+    problem = None
+    if (plan.table, plan.format) != (table.uri, table.format):
+        problem = f"the plan is for the {plan.format} table {plan.table}"
+    elif plan.version > snapshot.version:
+        problem = f"the plan is for version {plan.version}, which this table does not have"
+    if problem:
+        raise UsageError(problem, table=table.uri, version=snapshot.version, next_step="make a plan for this table")
 
 
 def maintain(
@@ -143,7 +156,7 @@ class _Run:
     not_begun: int = 0  # steps that were not begun for that reason
 
     def run(self, snapshot: Snapshot) -> ApplyReport:
-        self._check(snapshot)
+        check_applicable(self.table, snapshot, self.plan)
         try:
             return self._run(snapshot)
         except OutOfTimeError:
@@ -173,18 +186,6 @@ class _Run:
             done=self._done(lost),
             next_step="run again when fewer writers are active, or in smaller runs (max_bytes)",
         )
-
-    def _check(self, snapshot: Snapshot) -> None:
-        table, plan = self.table, self.plan
-        self.table.check_writable(snapshot, "rewrite")
-        check_plan(plan)
-        problem = None
-        if (plan.table, plan.format) != (table.uri, table.format):
-            problem = f"the plan is for the {plan.format} table {plan.table}"
-        elif plan.version > snapshot.version:
-            problem = f"the plan is for version {plan.version}, which this table does not have"
-        if problem:
-            raise UsageError(problem, table=table.uri, version=snapshot.version, next_step="make a plan for this table")
 
     def _batches(self, snapshot: Snapshot, steps: Sequence[PlanStep]) -> tuple[list[PlanStep], str]:
         """Run the steps. Returns those that lost against another writer, and why."""

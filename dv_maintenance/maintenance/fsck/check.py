@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow.compute as pc
 
 from dv_maintenance.errors import DamagedTableError, DvMaintenanceError, RefusedError
-from dv_maintenance.maintenance.fsck.faults import CONTENT, LOG, MISSING, Fault
+from dv_maintenance.maintenance.fsck.faults import CONTENT, LOG, MISSING, NULLS, Fault
 from dv_maintenance.maintenance.fsck.look import Looked, look
 from dv_maintenance.maintenance.fsck.owners import owners_of, remedies_of_owners
 from dv_maintenance.maintenance.fsck.report import Damage, FsckReport
@@ -27,6 +27,7 @@ __all__ = ["FEW", "damage_of", "fsck"]
 FEW: Final = 10_000
 """Checking this many files takes less than a second: verbs and sensors that must be fast check no more."""
 _ATTEMPTS: Final = 5
+_WITHOUT_VALUES: Final = "Readers of that column fail, or take its nulls for values; its other columns can be read."
 _COPY_BACK: Final = Repair(
     "Copy each file back to exactly its path, from a backup or, with a versioned bucket, from its earlier object "
     "version. The table then reads as before.",
@@ -44,7 +45,7 @@ def fsck(
 ) -> FsckReport:
     """Look for every file that readers of a version need; the newest version by default.
 
-    deep : also read every data file's footer, and every deletion vector.
+    deep : also read every data file's footer, every deletion vector, and NOT NULL columns that may have nulls.
     on_progress : called with work done and the total, in files.
 
     The table's history is read only if something is damaged.
@@ -182,7 +183,8 @@ def _damage(
         kind=fault.kind,
         fault=fault.fault,
         reason=fault.reason,
-        effect=_effect(fault.kind, len(fault.files), live, deleted) + of_owner,
+        effect=(_WITHOUT_VALUES if fault.fault == NULLS else _effect(fault.kind, len(fault.files), live, deleted))
+        + of_owner,
         files=len(fault.files),
         partitions=tuple(sorted({name for name in names if name})),
         live_rows=live if fault.files else None,
@@ -308,6 +310,18 @@ def _remedies(
     from dv_maintenance.tables.quarantine import quarantined
 
     found = []
+    if commands := sorted({fault.command for fault in faults if fault.fault == NULLS}):
+        found.append(
+            Repair(
+                "Let the column be null with the table's own engine; then give the rows a value.",
+                "; ".join(commands),
+                "Nothing.",
+            )
+        )
+        since = [each for fault, each in zip(faults, since, strict=True) if fault.fault != NULLS]
+        faults = [fault for fault in faults if fault.fault != NULLS]
+        if not faults:
+            return tuple(found)
     gone = [fault.path for fault in faults if fault.fault == MISSING]
     aside = len(quarantined(table.storage, gone)) if gone else 0
     if aside:

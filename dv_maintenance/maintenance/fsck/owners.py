@@ -9,7 +9,6 @@ from dv_maintenance.errors import DvMaintenanceError
 from dv_maintenance.remedies import run, setting
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables.fsck import Repair
-from dv_maintenance.tables.quarantine import quarantined
 from dv_maintenance.tables.registry import detect
 
 if TYPE_CHECKING:
@@ -43,6 +42,8 @@ def _owner(uri: str, options: Mapping[str, str], known: dict[str, Storage | None
 
 def remedies_of_owners(owners: Mapping[str, Storage], clone: str) -> tuple[list[Repair], list[Repair]]:
     """How missing files of other tables come back: without a loss, and with one. ``owners``: as from ``owners_of``."""
+    from dv_maintenance.tables.quarantine import quarantined
+
     undone, cloned = [], []
     protect = f"name this clone in its vacuums ({setting('clones', clone)})"
     for owner in {storage.uri: storage for storage in owners.values()}.values():

@@ -68,6 +68,7 @@ def of_vacuum(report: VacuumReport) -> Outcome:
         tables={"can_go_later": rows} if rows else {},
         details=(refused,) if report.refused else (),
         lines={name: each for name, each in lines.items() if each},
+        refused=report.refused or "",
         report=report.to_json(),
     )
 

@@ -56,7 +56,12 @@ def delete_rows(
 
 
 def update_rows(
-    table: Table, engine: EngineOf, assignments: Sequence[tuple[str, str]], where: str | None = None
+    table: Table,
+    engine: EngineOf,
+    assignments: Sequence[tuple[str, str]],
+    where: str | None = None,
+    *,
+    dry_run: bool = False,
 ) -> Outcome:
     """UPDATE. ``assignments``: column and value in Spark SQL; ``where``: ``None``: every row.
 
@@ -73,10 +78,12 @@ def update_rows(
         raise UsageError("a column is set twice", table=table.uri)
     spark = spark_of(engine, table, _NO_SQL)
     _log.info("looking for the rows to update")
-    return of_changes(update(table, spark, dict(assignments), where))
+    return of_changes(update(table, spark, dict(assignments), where, dry_run=dry_run))
 
 
-def merge_rows(table: Table, engine: EngineOf, source: str, on: str, clauses: Sequence[str]) -> Outcome:
+def merge_rows(
+    table: Table, engine: EngineOf, source: str, on: str, clauses: Sequence[str], *, dry_run: bool = False
+) -> Outcome:
     """MERGE. ``source``: a table, or Parquet, CSV or JSON; ``clauses``: each without its leading WHEN.
 
     Raises
@@ -93,4 +100,5 @@ def merge_rows(table: Table, engine: EngineOf, source: str, on: str, clauses: Se
     begun = with_clauses(merge(table, spark, source, on), clauses)
     _log.info("looking for the rows to merge")
     options: Mapping[str, str] = table.storage.options
-    return of_changes(replace(begun, source=lambda session: read_rows(session, source, options)).execute())
+    begun = replace(begun, source=lambda session: read_rows(session, source, options))
+    return of_changes(begun.execute(dry_run=dry_run))

@@ -151,10 +151,10 @@ class DeltaTable:
 
         return checkpoint(self.storage, clean_log=clean_log, dry_run=dry_run, now=now)
 
-    def recount(self, base: Snapshot, rows: Mapping[FileKey, int]) -> int | None:
+    def recount(self, base: Snapshot, rows: Mapping[FileKey, int], *, dry_run: bool = False) -> int | None:
         from dv_maintenance.tables.delta.verbs.recount import recount
 
-        return recount(self.storage, _delta(base), rows)
+        return recount(self.storage, _delta(base), rows, dry_run=dry_run)
 
     def downgrade_steps(self, *, truncate_history: bool, now: int | None = None) -> tuple[DowngradeStep, ...]:
         from dv_maintenance.tables.delta.verbs.downgrade import downgrade_steps
@@ -230,11 +230,18 @@ class DeltaTable:
         operation: Mapping[str, Any],
         reads: Callable[[Snapshot], bool],
         max_attempts: int = 10,
+        dry_run: bool = False,
     ) -> ChangesOutcome:
         from dv_maintenance.tables.delta.commit.row_changes import commit_changes
 
         return commit_changes(
-            self.storage, _delta(base), changes, operation=operation, reads=reads, max_attempts=max_attempts
+            self.storage,
+            _delta(base),
+            changes,
+            operation=operation,
+            reads=reads,
+            max_attempts=max_attempts,
+            dry_run=dry_run,
         )
 
     def vacuum(
@@ -278,10 +285,17 @@ class DeltaTable:
 
         return adopted(self.storage)
 
-    def adopt(self, schema: pa.Schema, partition_columns: Sequence[str], files: Sequence[AddedFile]) -> int | None:
+    def adopt(
+        self,
+        schema: pa.Schema,
+        partition_columns: Sequence[str],
+        files: Sequence[AddedFile],
+        *,
+        dry_run: bool = False,
+    ) -> int | None:
         from dv_maintenance.tables.delta.verbs.convert import adopt
 
-        return adopt(self.storage, schema, partition_columns, files)
+        return adopt(self.storage, schema, partition_columns, files, dry_run=dry_run)
 
     @property
     def engine_extension(self) -> str:
@@ -345,10 +359,10 @@ class DeltaTable:
 
         return remedies(self.storage, _delta(snapshot), kinds, back_to)
 
-    def write_manifests(self, snapshot: Snapshot) -> ManifestResult:
+    def write_manifests(self, snapshot: Snapshot, *, dry_run: bool = False) -> ManifestResult:
         from dv_maintenance.tables.delta.verbs.manifest import write_manifests
 
-        return write_manifests(self.storage, _delta(snapshot))
+        return write_manifests(self.storage, _delta(snapshot), dry_run=dry_run)
 
 
 def _delta(snapshot: Snapshot) -> DeltaSnapshot:

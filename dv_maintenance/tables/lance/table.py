@@ -147,11 +147,17 @@ class LanceTable:
         operation: Mapping[str, Any],
         reads: Callable[[Snapshot], bool],
         max_attempts: int = 10,
+        dry_run: bool = False,
     ) -> ChangesOutcome:
         from dv_maintenance.tables.lance.commit.deletes import commit_deletes
 
         return commit_deletes(
-            self.storage, cast("LanceSnapshot", base), changes, operation=operation, max_attempts=max_attempts
+            self.storage,
+            cast("LanceSnapshot", base),
+            changes,
+            operation=operation,
+            max_attempts=max_attempts,
+            dry_run=dry_run,
         )
 
     def rewrite_tasks(

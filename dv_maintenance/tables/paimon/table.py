@@ -181,10 +181,13 @@ class PaimonTable:
         operation: Mapping[str, Any],
         reads: Callable[[Snapshot], bool],
         max_attempts: int = 10,
+        dry_run: bool = False,
     ) -> ChangesOutcome:
         from dv_maintenance.tables.paimon.commit.deletes import commit_deletes
 
-        return commit_deletes(self.place, cast("PaimonSnapshot", base), changes, max_attempts=max_attempts)
+        return commit_deletes(
+            self.place, cast("PaimonSnapshot", base), changes, max_attempts=max_attempts, dry_run=dry_run
+        )
 
     def vacuum(
         self,

@@ -185,9 +185,9 @@ def test_recount_leaves_what_another_writer_changed(tmp_path: Path, monkeypatch:
     table = wrong.table
     own = type(table).recount
 
-    def late(self: Any, base: Any, rows: Any) -> Any:
+    def late(self: Any, base: Any, rows: Any, **options: Any) -> Any:
         deleted(wrong, {40})
-        return own(self, base, rows)
+        return own(self, base, rows, **options)
 
     monkeypatch.setattr(type(table), "recount", late)
     assert recount(table).version == table.snapshot().version - 1, "the file has another deletion vector now"

@@ -16,6 +16,7 @@ import orjson
 
 from dv_maintenance.errors import ConflictError, StorageError
 from dv_maintenance.storage import FileExistsAlreadyError, RawName, Storage
+from dv_maintenance.storage.rehearsal import Rehearsal
 from dv_maintenance.tables import publish as frame
 from dv_maintenance.tables.delta.commit.conflicts import Since
 from dv_maintenance.tables.delta.commit.unvacuumed import check_unvacuumed
@@ -79,7 +80,7 @@ def publish(
     check_writable(base, writes)
     rules = _Rules(storage, base, compose, writes)
     published = frame.publish(rules, max_attempts=max_attempts, first_pause=_FIRST_PAUSE, longest_pause=_LONGEST_PAUSE)
-    if published.version is not None:
+    if published.version is not None and not isinstance(storage, Rehearsal):
         _checkpoint_if_due(storage, published.version, rules.metadata)
     return published
 

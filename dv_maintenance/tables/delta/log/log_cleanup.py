@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from dv_maintenance.errors import DamagedTableError, RefusedError, StorageError
 from dv_maintenance.storage import staged_for
+from dv_maintenance.storage.rehearsal import Rehearsal
 from dv_maintenance.tables.capabilities import CheckpointResult
 from dv_maintenance.tables.delta.features import check_writable
 from dv_maintenance.tables.delta.load import load_snapshot, passed_over
@@ -138,16 +139,16 @@ def checkpoint(
     damaged = _damaged(storage, snapshot)
     present = snapshot.version in before and not damaged
     pointer = problem(storage, before)
-    if not dry_run:
-        if not present:
-            write_checkpoint(storage, snapshot, replace=damaged)
-        elif pointer is not None:
-            _renew_pointer(storage, snapshot)
+    target = Rehearsal.of(storage) if dry_run else storage
+    if not present:
+        write_checkpoint(target, snapshot, replace=damaged)
+    elif pointer is not None:
+        _renew_pointer(target, snapshot)
     listed = log_files(storage)
     first = None if cutoff is None else _first_kept(listed, cutoff, protected_before(snapshot))
     doomed = [] if first is None else [path for at, path in listed.files if at < first]
-    if first is not None and not dry_run:
-        delete_before(storage, listed, first)
+    if first is not None:
+        delete_before(target, listed, first)
     return CheckpointResult(
         version=snapshot.version,
         written=not present and not dry_run,

@@ -36,6 +36,7 @@ from dv_maintenance.tables.delta.commit.presence import listed
 from dv_maintenance.tables.delta.commit.rewrites import commit_info_only
 from dv_maintenance.tables.delta.features import check_writable
 from dv_maintenance.tables.delta.load import load_with_tombstones
+from dv_maintenance.tables.delta.log.segment import LOG
 from dv_maintenance.tables.delta.rows.schema import partition_physical_names
 from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
 from dv_maintenance.tables.delta.vacuum.at_work import END, START
@@ -109,6 +110,7 @@ def vacuum(
     """
     snapshot, removed = load_with_tombstones(storage)
     check_writable(snapshot, "vacuum")
+    storage.check_target(f"{LOG}/new")
     own = own_retention(snapshot)
     if retention is not None:
         _check_retention(snapshot, retention, own, allow_short_retention)
