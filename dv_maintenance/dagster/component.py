@@ -25,6 +25,7 @@ from dv_maintenance.dagster.sensor import build_dv_sensor
 from dv_maintenance.dagster.translator import DvTranslator
 from dv_maintenance.errors import UsageError
 from dv_maintenance.service import settings
+from dv_maintenance.service.file_check import remarks
 from dv_maintenance.service.listing import Listing
 from dv_maintenance.service.policies import Policy
 from dv_maintenance.service.tables_file import TableSettings, WatchConfig
@@ -167,6 +168,9 @@ class DvMaintainedTables(_Listing):
         """
         document = self._document()
         written = WatchConfig.of(document)
+        for remark in remarks(written, document):
+            # `dg check defs` shows no other logger's lines, and no Python warnings.
+            dg.get_dagster_logger().warning(remark)
         config = written.rooted(_folder(context, document))
         listing = Listing({}) if state_path is None else Listing.from_json(state_path.read_text(encoding="utf-8"))
         located = config.located(document.where, listing.finder(written, config))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dv_maintenance.errors import DvMaintenanceError, RefusedError, RetryableError, StorageError
+from dv_maintenance.errors import DvMaintenanceError, RefusedError, RetryableError, StorageError, UsageError
 from dv_maintenance.maintenance.deadlines import to_erase
 from dv_maintenance.maintenance.fsck import damage_of, fsck
 from dv_maintenance.maintenance.health import health, iso_timestamp
@@ -25,6 +25,7 @@ from dv_maintenance.maintenance.planning.policy import Policy, target_file_size
 from dv_maintenance.maintenance.vacuum import protecting
 from dv_maintenance.tables.capabilities import PreflightTable, SymlinkManifestTable
 from dv_maintenance.tables.fsck import DV
+from dv_maintenance.tables.registry import known_format
 from dv_maintenance.units import day_of, format_duration, format_size
 
 if TYPE_CHECKING:
@@ -181,7 +182,9 @@ def _unreached(name: str, error: Exception) -> Finding:
 
 
 def _unknown(name: str, error: Exception) -> Finding:
-    return Finding(name, "warn", f"unknown: {error}", {"error": type(error).__name__})
+    # What is refused is known.
+    prefix = "" if isinstance(error, RefusedError | UsageError) else "unknown: "
+    return Finding(name, "warn", f"{prefix}{error}", {"error": type(error).__name__})
 
 
 def damaged(snapshot: Snapshot, damage: Sequence[Damage]) -> Finding:
@@ -258,7 +261,7 @@ def _oldest_dv(inspection: _Inspection) -> Finding:
 
 
 def _erase_within(inspection: _Inspection) -> Finding:
-    """A warning from two nightly windows before a deadline on, an error after it."""
+    """A warning from two nightly windows before a deadline on, an error after it, and where no deadline can be kept."""
     found = to_erase(inspection.table, inspection.snapshot, inspection.policy, now=inspection.now)
     if found is None:
         return Finding(ERASE_WITHIN, None, "the policy has no erase_within")
@@ -266,7 +269,7 @@ def _erase_within(inspection: _Inspection) -> Finding:
     slack = None if by is None else by - inspection.now
     unsure = bool(found.unknown) or any(not each.exact for each in found.waiting.values())
     severity: Severity | None = "warn" if unsure or (slack is not None and slack < MARGIN) else None
-    if found.forgotten or (slack is not None and slack < 0):
+    if found.forgotten or found.erasure.problem is not None or (slack is not None and slack < 0):
         severity = "error"
     numbers = {
         "slack_seconds": None if slack is None else slack // 1000,
@@ -310,7 +313,9 @@ def _retention(inspection: _Inspection) -> Finding:
     known = inspection.known
     expired = _expired(inspection) if known is None else known.expired
     kept_for = _kept_for(inspection) if expired is None else expired.retention
-    limits = inspection.policy.checks.retention
+    known_as = known_format(inspection.table.format)
+    default = None if known_as is None else known_as.retention
+    limits = inspection.policy.checks.of_retention(default)
     severity = limits.crossed(kept_for)
     numbers, found = {"retention_seconds": kept_for // 1000}, ""
     rows: list[dict[str, Any]] = []
@@ -326,7 +331,8 @@ def _retention(inspection: _Inspection) -> Finding:
                 {"from": day_of(each.at), "files": each.files, "size": format_size(each.bytes)}
                 for each in expired.expiring
             ]
-    reason = f"vacuum keeps what is out of use for {format_duration(kept_for)}"
+    by_default = f", {known_as.title}'s default" if known_as is not None and kept_for == default else ""
+    reason = f"vacuum keeps what is out of use for {format_duration(kept_for)}{by_default}"
     return Finding(RETENTION, severity, reason + _limit(RETENTION, limits, severity) + found, numbers, rows)
 
 

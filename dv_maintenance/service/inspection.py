@@ -149,11 +149,7 @@ def inspect_table(
     expired files; they are searched every ``vacuum_every``, as files expire without a commit. ``manifest`` is due when
     the table's files changed after its manifests were written, and never in formats that write their own manifests.
 
-    Raises
-    ------
-    UsageError : the retention in force leaves no time to keep ``erase_within``.
-
-    The errors of reading the table's newest version.
+    Raises the errors of reading the table's newest version.
     """
     policy, jobs, seen = policy or Policy(), tuple(jobs), seen or Seen()
     now = time.time_ns() // 1_000_000 if now is None else now
@@ -253,10 +249,12 @@ def _inspect_snapshot(
     now: int,
     reads: ReadsNow | None,
 ) -> Inspection:
-    # A deadline that nothing can keep is said before anything else, not passed in silence.
-    erasure_of(table, snapshot, policy)
     state = health(snapshot)
     found = replace(found, deleted_ratio=state.counts.deleted_ratio, warnings=state.warnings, health=state)
+    erasure = erasure_of(table, snapshot, policy)
+    if erasure is not None and erasure.problem is not None:
+        # Work goes on: whatever is purged early is gone early.
+        found = replace(found, warnings=(*found.warnings, erasure.problem))
     if "optimize" not in jobs:
         return _with(found, "optimize", ())
     known, warnings = reads(now) if reads is not None else (None, ())

@@ -50,7 +50,7 @@ from dv_maintenance.storage import absolute_uri
 from dv_maintenance.tables.find import FoundTable, find_tables
 from dv_maintenance.tables.registry import formats, known_format
 
-__all__ = ["Job", "TableSettings", "TablesFolder", "WatchConfig"]
+__all__ = ["Entry", "Job", "TablesFolder", "WatchConfig", "TableSettings"]
 
 # For these keys, a table's values extend the defaults instead of replacing them.
 _MERGED: Final = ("policy", "checks", "storage_options", "tags", "reads")
@@ -63,7 +63,9 @@ _TEMPLATE: Final = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
 _ENV: Final = re.compile(r"\s*env\.([A-Za-z_][A-Za-z0-9_]*)\s*")
 
 
-class _Settings(settings.Settings):
+class Entry(settings.Settings):
+    """What an entry for one table and one for a folder have in common."""
+
     storage_options: Mapping[str, Annotated[str, AfterValidator(expand_env)]] = Field(default_factory=dict, repr=False)
     """Passed to the storage; ``${NAME}`` is replaced by an environment variable."""
     policy: Policy = Field(default_factory=Policy)
@@ -102,7 +104,7 @@ class _Settings(settings.Settings):
         return self
 
 
-class TableSettings(_Settings):
+class TableSettings(Entry):
     """One table. ``name`` defaults to the last part of the path."""
 
     name: str = Field(min_length=1)
@@ -128,7 +130,7 @@ class TableSettings(_Settings):
         return values
 
 
-class TablesFolder(_Settings):
+class TablesFolder(Entry):
     """Every table below a folder or prefix. A table's name is its path below the folder, prefixed with ``name`` if
     given.
     """
@@ -152,7 +154,7 @@ class TablesFolder(_Settings):
                 table=absolute_uri(self.path),
                 next_step="check the path, the patterns, and the storage options if it is in object storage",
             )
-        shared = {key: getattr(self, key) for key in _Settings.model_fields}
+        shared = {key: getattr(self, key) for key in Entry.model_fields}
         return [self._table(each, shared) for each in below]
 
     def _takes(self, found: FoundTable) -> bool:
@@ -194,7 +196,7 @@ class WatchConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str = Field(default="dv_maintenance", min_length=1)
-    defaults: _Settings = Field(default_factory=_Settings)
+    defaults: Entry = Field(default_factory=Entry)
     tables: tuple[TableSettings, ...] = ()
     folders: tuple[TablesFolder, ...] = ()
     schedule: settings.Schedule | None = None

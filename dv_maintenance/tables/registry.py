@@ -78,6 +78,7 @@ class TableFormat:
     commits_also : other folders in which a commit creates files.
     compression : whether its tables leave a choice of compression, see ``Policy.compression``.
     size_property : table property that says how large a data file should be, ``None`` if there is none.
+    retention : how long its tables keep unused files by default, milliseconds; ``None`` if that is unknown.
     extra : extra of this package that installs what the format needs, ``None`` if it needs nothing.
     """
 
@@ -95,6 +96,7 @@ class TableFormat:
     commits_also: tuple[str, ...] = ()
     compression: bool = False
     size_property: str | None = None
+    retention: int | None = None
     extra: str | None = None
 
     def marked_by(self, names: Iterable[str]) -> bool:

@@ -25,7 +25,9 @@ from dv_maintenance.dagster import (
     component,
     naming,
 )
+from dv_maintenance.errors import UsageError
 from dv_maintenance.maintenance.health import health
+from dv_maintenance.service.policies import Policy
 from dv_maintenance.service.tables_file import Job, TableSettings
 from dv_maintenance.tables import open_table
 from dv_maintenance.testing.delta_builder import DeltaBuilder
@@ -376,17 +378,64 @@ def test_importing_the_package_imports_no_dagster() -> None:
         exec("from dv_maintenance import Nothing")
 
 
-def test_the_schema_names_single_keys() -> None:
-    """`dg check yaml` said of the whole list that it "is not valid under any of the given schemas"."""
+def test_loading_says_what_is_probably_a_mistake(load: Load, caplog: pytest.LogCaptureFixture) -> None:
+    """`dg check defs` shows what Dagster's own logger says, and nothing else."""
+    load("{tables: [{path: /a}, {path: /b}], defaults: {policy: {retention: 1h}}, spark: {engine: local}}")
+    (record,) = [each for each in caplog.records if each.name.startswith("dagster")]
+    assert "retention 1h is shorter than Delta's default of 7d" in record.getMessage()
+    assert "defs.yaml line 3" in record.getMessage()
+
+
+@pytest.fixture
+def schema_errors() -> Callable[[dict[str, Any]], list[tuple[list[Any], str]]]:
+    """What ``dg check yaml`` says of attributes: places and messages."""
     from jsonschema import Draft202012Validator
 
     model = DvMaintainedTables.get_model_cls()
     assert model is not None
     validator = Draft202012Validator(model.model_json_schema())
+    return lambda attributes: [(list(each.absolute_path), each.message) for each in validator.iter_errors(attributes)]
 
-    def wrong(attributes: dict[str, Any]) -> list[tuple[list[Any], str]]:
-        return [(list(each.absolute_path), each.message) for each in validator.iter_errors(attributes)]
 
+def test_the_schema_knows_deadlines_that_can_not_be_kept(
+    schema_errors: Callable[[dict[str, Any]], list[tuple[list[Any], str]]],
+) -> None:
+    """`dg check yaml` passed them all."""
+
+    def said(policy: dict[str, Any], **more: Any) -> list[tuple[list[Any], str]]:
+        return schema_errors({"tables": [{"path": "a"}, {"path": "b", "policy": policy}], **more})
+
+    ((place, message),) = said({"retention": "1w", "erase_within": "10d"})
+    assert place == ["tables", 1, "policy", "erase_within"]
+    assert "more than 10d, which is what a retention of 7d and a daily vacuum and a margin of 2d take" in message
+    assert said({"retention": "7d", "erase_within": "11d"}) == []
+    assert said({"erase_within": "72h"})
+    often = {"erase_within": "3d", "vacuum_every": "1h"}
+    assert said(often) == said({"erase_within": "3d"}, defaults={"policy": {"vacuum_every": "1h"}}) == []
+    assert said({**often, "retention": "1d"})
+    assert schema_errors({"defaults": {"policy": {"erase_within": "1d"}}, "folders": [{"path": "a"}]})
+    assert schema_errors({"folders": [{"path": "a", "policy": {"erase_within": "1d"}}]})
+    assert said({"retention": "{{ env.KEPT }}", "erase_within": "9d"}) == []
+    # Sound: it refuses nothing that a policy accepts. What falls between two rungs, loading finds.
+    found, missed = 0, 0
+    for kept in (*range(0, 40, 3), 99, 400):
+        for within in (*range(1, 50, 2), 98, 103, 410):
+            for unit in "dh":
+                policy = {"retention": f"{kept}{unit}", "erase_within": f"{within}d"}
+                try:
+                    Policy.from_mapping(policy)
+                except UsageError:
+                    found, missed = found + 1, missed + (not said(policy))
+                else:
+                    assert said(policy) == [], policy
+    assert missed < found / 5
+
+
+def test_the_schema_names_single_keys(
+    schema_errors: Callable[[dict[str, Any]], list[tuple[list[Any], str]]],
+) -> None:
+    """`dg check yaml` said of the whole list that it "is not valid under any of the given schemas"."""
+    wrong = schema_errors
     tables = [{"path": "a", "job": ["vacuum"], "policy": {"retention": 7}}, {"path": "b", "jobs": ["compact"]}]
     found = wrong({"tables": tables, "schedule": {"crn": "0 3 * * *"}, "defaults": "none"})
     assert (["tables", 0], "Additional properties are not allowed ('job' was unexpected)") in found

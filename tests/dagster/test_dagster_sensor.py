@@ -137,6 +137,25 @@ def test_it_says_by_when_deleted_rows_must_go(make_table: MakeTable, make_defini
     assert "must go by" in str(event.metadata["deadlines"].value)
 
 
+def test_a_deadline_that_can_not_be_kept_ends_nothing(
+    make_table: MakeTable, make_definitions: Definitions, tick: Tick
+) -> None:
+    """The check ``readable`` failed, no other was evaluated, and the table was never purged or vacuumed again."""
+    table = make_table(kept="7 days", policy={"erase_within": "8d"})
+    found = tick(make_definitions(table))
+    assert [run.tags["dv/jobs"] for run in found.run_requests] == ["optimize"]
+    assert failed(found) | {"readable": False} == {
+        "deleted_ratio": True,
+        "oldest_dv": False,
+        "small_files": False,
+        "retention": False,
+        "erase_within": True,
+        "readable": False,
+    }
+    (event,) = observations(found)
+    assert "take 10d, even if rows are purged at once" in str(event.metadata["warnings"].value)
+
+
 def test_checks_follow_the_table_without_runs_of_their_own(
     tick: Tick, make_table: MakeTable, make_definitions: Definitions, delete_more: Callable[..., int]
 ) -> None:

@@ -18,6 +18,7 @@ from dv_maintenance.tables import open_table
 from dv_maintenance.tables.model import OldestDv
 from dv_maintenance.tables.table import Table
 from dv_maintenance.testing.delta_builder import DeltaBuilder
+from dv_maintenance.testing.paimon_builder import PaimonBuilder
 
 DAY = 86_400_000
 
@@ -153,7 +154,29 @@ def test_retention(tmp_path: Path, retention: str, severity: str | None) -> None
 def test_a_retention_that_vacuum_refuses(path: Path) -> None:
     found = find(path, "retention", retention="2d")
     assert found.severity == "warn"
-    assert "shorter than the table's own 7d" in found.reason
+    assert "a retention of 2d is shorter than the table's own 7d" in found.reason
+    assert "unknown" not in found.reason, "it is known"
+
+
+@pytest.mark.parametrize(
+    ("own", "policy", "severity"),
+    [
+        ("1 h", {}, None),
+        ("30 min", {}, "error"),
+        ("2 d", {}, None),
+        ("1 h", {"checks": {"retention": {"warn": "1d"}}}, "warn"),
+        ("1 h", {"checks": {"retention": {"warn": "1d", "error": "2h"}}}, "error"),
+    ],
+)
+def test_the_retention_of_a_format_that_keeps_little(
+    tmp_path: Path, own: str, policy: dict[str, Any], severity: str | None
+) -> None:
+    """Every Paimon table with defaults was yellow for ever. Limits that the policy names hold for every table."""
+    pytest.importorskip("fastavro")
+    PaimonBuilder(str(tmp_path / "p")).create({"id": "BIGINT"}, options={"snapshot.time-retained": own})
+    found = find(tmp_path / "p", "retention", **policy)
+    assert found.severity == severity
+    assert ("Paimon's default" in found.reason) == (own == "1 h")
 
 
 def test_manifests(path: Path, builder: DeltaBuilder) -> None:
