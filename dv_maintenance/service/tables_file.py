@@ -50,7 +50,7 @@ from dv_maintenance.storage import absolute_uri
 from dv_maintenance.tables.find import FoundTable, find_tables
 from dv_maintenance.tables.registry import formats, known_format
 
-__all__ = ["Entry", "Job", "TablesFolder", "WatchConfig", "TableSettings"]
+__all__ = ["Entry", "Job", "TableSettings", "TablesFolder", "WatchConfig"]
 
 # For these keys, a table's values extend the defaults instead of replacing them.
 _MERGED: Final = ("policy", "checks", "storage_options", "tags", "reads")
