@@ -85,6 +85,11 @@ class DvMaintenanceError(Exception):
         self.done = done
         self.next_step = next_step or self.usual_step
 
+    @property
+    def advice(self) -> str | None:
+        """``next_step``, and what else helps with errors of this class."""
+        return self.next_step
+
     def __str__(self) -> str:
         where = self.table or ""
         if where and self.version is not None:
@@ -92,8 +97,8 @@ class DvMaintenanceError(Exception):
         parts = [f"{where}: {self.message}" if where else self.message]
         if self.done:
             parts.append(f"Done so far: {self.done}")
-        if self.next_step:
-            parts.append(f"Next: {self.next_step}")
+        if self.advice:
+            parts.append(f"Next: {self.advice}")
         return redacted(". ".join(part.rstrip(".") for part in parts))
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -109,7 +114,7 @@ class DvMaintenanceError(Exception):
             "table": None if self.table is None else redacted(self.table),
             "version": self.version,
             "done": redacted(self.done or "nothing was changed"),
-            "next_step": None if self.next_step is None else redacted(self.next_step),
+            "next_step": None if self.advice is None else redacted(self.advice),
             "retryable": isinstance(self, RetryableError),
         }
 
@@ -162,6 +167,12 @@ class DamagedTableError(DvMaintenanceError, FatalError):
 
     exit_code = 5
     usual_step = "restore the file from a backup, or repair the table with the engine that wrote it"
+
+    @property
+    def advice(self) -> str | None:
+        if self.next_step is None or "fsck" in self.next_step:
+            return self.next_step
+        return f"{self.next_step}; 'dvm fsck {self.table or 'TABLE'}' shows all damage, and how to repair it"
 
 
 class DamagedDeletionVectorError(DamagedTableError):

@@ -13,9 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dv_maintenance.errors import DvMaintenanceError, RefusedError, RetryableError, StorageError, UsageError
+from dv_maintenance.errors import (
+    DamagedTableError,
+    DvMaintenanceError,
+    RefusedError,
+    RetryableError,
+    StorageError,
+    UsageError,
+)
 from dv_maintenance.maintenance.deadlines import to_erase
-from dv_maintenance.maintenance.fsck import damage_of, fsck
+from dv_maintenance.maintenance.fsck import FEW, damage_of, fsck
 from dv_maintenance.maintenance.health import health, iso_timestamp
 from dv_maintenance.maintenance.manifest import manifests_written, no_manifests
 from dv_maintenance.maintenance.planning.deadlines import MARGIN
@@ -46,7 +53,7 @@ __all__ = [
     "Known",
     "check_snapshot",
     "check_table",
-    "damaged",
+    "readable",
     "unreadable",
 ]
 
@@ -135,13 +142,13 @@ def check_table(
         look = cache(lambda: damage_of(table, snapshot))
         inspection = _Inspection(table, snapshot, policy or Policy(), now, state.counts, damage=look)
         # Whether all files exist takes a look at each of them.
-        readable = _readable(inspection, state) if READABLE in asked else None
+        answer = _readable(snapshot, state, look) if READABLE in asked else None
     except (DvMaintenanceError, OSError) as error:
         if READABLE not in asked:
             return [_unreached(name, error) for name in asked]
         return [unreadable(error, str(error))]
     rest = [_answer(name, inspection) for name in asked if name != READABLE]
-    return rest if readable is None else [readable, *rest]
+    return rest if answer is None else [answer, *rest]
 
 
 def check_snapshot(
@@ -187,23 +194,29 @@ def _unknown(name: str, error: Exception) -> Finding:
     return Finding(name, "warn", f"{prefix}{error}", {"error": type(error).__name__})
 
 
-def damaged(snapshot: Snapshot, damage: Sequence[Damage]) -> Finding:
-    """The finding of :data:`READABLE` for a version whose files are missing or damaged."""
-    numbers = {"version": snapshot.version, "files": snapshot.files.num_rows, "damaged": len(damage)}
-    return Finding(READABLE, "error", f"{_named(damage)}; dvm fsck shows how to repair it", numbers, _rows(damage))
+def readable(table: Table, snapshot: Snapshot) -> Finding:
+    """The finding of :data:`READABLE` for a newest version that was just read: the one answer for sensors, reports and
+    metrics. An error: readers fail. Files are looked for in tables of up to ``FEW``; only :func:`check_table` has time
+    for more.
+    """
+    return _readable(snapshot, health(snapshot), lambda: damage_of(table, snapshot, most=FEW))
 
 
-def _readable(inspection: _Inspection, state: Health) -> Finding:
-    snapshot = inspection.snapshot
-    numbers = {"version": state.version, "files": state.counts.files, "warnings": len(state.warnings)}
+def _readable(snapshot: Snapshot, state: Health, look: Callable[[], tuple[Damage, ...] | None]) -> Finding:
+    numbers: dict[str, Any] = {"version": state.version, "files": state.counts.files, "warnings": len(state.warnings)}
     said = "; ".join(state.warnings)
     try:
-        damage = inspection.damage()
+        damage = look()
     except StorageError as error:
         reason = f"the log can be read, but whether all files exist is unknown: {error}"
+        numbers |= {"error": type(error).__name__}
         return Finding(READABLE, "warn", "; ".join([reason, *state.warnings]), numbers)
+    except DamagedTableError as error:
+        return unreadable(error, str(error))
     if damage:
-        return damaged(snapshot, damage)
+        numbers |= {"damaged": len(damage)}
+        reason = f"{_named(damage)}; 'dvm fsck {snapshot.table}' shows how to repair it"
+        return Finding(READABLE, "error", reason, numbers, _rows(damage))
     faults = set(snapshot.warnings) - set(snapshot.notes)
     there = "" if damage is None else f", and all its {state.counts.files} live files exist"
     return Finding(READABLE, "warn" if faults else None, said or f"the newest version is readable{there}", numbers)
@@ -383,7 +396,7 @@ def _deletion_files_exist(inspection: _Inspection) -> Finding:
     with_dv = inspection.snapshot.files.num_rows - inspection.snapshot.files["dv_id"].null_count
     numbers = {"version": inspection.snapshot.version, "deletion_files": with_dv, "faults": len(concerned)}
     if concerned:
-        reason = f"{_named(concerned)}; dvm fsck shows how to repair it"
+        reason = f"{_named(concerned)}; 'dvm fsck {inspection.table.uri}' shows how to repair it"
         return Finding("deletion_files", "error", reason, numbers, _rows(concerned))
     reason = f"the files of all {with_dv} deletion vectors exist, and are large enough; fsck reads their bytes"
     return Finding("deletion_files", None, reason, numbers)

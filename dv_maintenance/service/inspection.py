@@ -19,6 +19,7 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from dv_maintenance import __version__
 from dv_maintenance.errors import DvMaintenanceError, UsageError
+from dv_maintenance.maintenance.checks import readable
 from dv_maintenance.maintenance.health import Health, health
 from dv_maintenance.maintenance.manifest import files_changed, manifests_written
 from dv_maintenance.maintenance.meter.decide import is_due
@@ -59,7 +60,8 @@ class Inspection:
     ``deleted_ratio`` : share of the physical rows that are deleted.
     ``due`` : jobs worth starting.
     ``reasons`` : why, by job.
-    ``error`` : why the table could not be inspected; the numbers are then those of the last inspection.
+    ``error`` : why the table could not be inspected, with the numbers of the last inspection, or which files of it are
+        missing or damaged.
     ``vacuum_checked`` : epoch milliseconds of the last search for expired files.
     ``next_due_at`` : when ``optimize`` will be due without another commit, epoch milliseconds; ``None``: never.
     ``settings`` : fingerprint of the policy, the jobs and this release.
@@ -116,12 +118,14 @@ class Seen:
 def inspect_tables(
     config: WatchConfig, state: Mapping[str, Inspection] | None = None, *, now: int | None = None
 ) -> tuple[list[Inspection], dict[str, Inspection]]:
-    """Every table of the file, in its order, and the state to pass in next time. A table that can't be inspected has an
-    ``error`` and does not stop the others.
+    """Every table of the file, in its order, and the state to pass in next time. A table that can't be inspected, or
+    whose files are missing, has an ``error`` and nothing due, and does not stop the others.
     """
     state = state or {}
-    inspections = [_inspect_safely(entry, state.get(entry.name), now) for entry in config.tables]
-    return inspections, {each.name: each for each in inspections}
+    found = [_inspect_safely(entry, state.get(entry.name), now) for entry in config.tables]
+    # What was due stays in the state: it is due again once the table can be read.
+    shown = [replace(each, due=(), reasons={}) if each.error else each for each in found]
+    return shown, {each.name: each for each in found}
 
 
 def inspect_table(
@@ -226,11 +230,14 @@ def reads_now(entry: TableSettings, downstream: Downstream = lambda _now: None) 
 
 
 def _inspect_safely(entry: TableSettings, last: Inspection | None, now: int | None) -> Inspection:
+    seen = Seen()
     try:
         table = open_table(entry.path, entry.format, entry.storage_options)
-        return inspect_table(
-            table, entry.policy, last, name=entry.name, jobs=entry.jobs, now=now, reads=reads_now(entry)
+        found = inspect_table(
+            table, entry.policy, last, name=entry.name, jobs=entry.jobs, now=now, reads=reads_now(entry), seen=seen
         )
+        answer = readable(table, seen.read(table, found.version))
+        return replace(found, error=answer.reason) if answer.severity == "error" else found
     except (DvMaintenanceError, OSError) as error:
         return replace(last or Inspection(entry.name), name=entry.name, changed=False, error=str(error))
 

@@ -148,7 +148,7 @@ def test_missing_files_fail_the_checks(make_table: MakeTable, instance: dg.Dagst
     for name in ("readable", "deletion_files", "fsck"):
         assert (found[name].passed, found[name].severity) == (False, ERROR)
         assert files[0].name in str(found[name].description) or files[-1].name in str(found[name].description)
-    assert "dvm fsck shows how to repair it" in str(found["readable"].description)
+    assert "shows how to repair it" in str(found["readable"].description)
     assert "Copy each file back" in str(found["fsck"].description)
     (row, *_) = found["fsck"].metadata["rows"].records
     assert (row.data["kind"], row.data["fault"]) == ("dv", "missing")

@@ -347,12 +347,11 @@ def test_what_would_fail_again_is_not_asked_for_again(
     assert not run(defs, instance, request, raise_on_error=False)
     data = tick(defs)
     assert data.run_requests == []
-    assert data.skip_message.startswith("shop/orders: optimize due, but nothing is started on a damaged table: ")
-    assert missing.name in data.skip_message
-    assert f"'dvm fsck {table.path}'" in data.skip_message
-    assert (
-        tick(make_definitions(table.model_copy(update={"policy": Policy(max_deleted_ratio=0.01)}))).run_requests == []
-    )
+    said = f"shop/orders: optimize due, but nothing is started on a damaged table: {missing.name}: it does not exist"
+    assert data.skip_message.startswith(said)
+    assert f"'dvm fsck file://{table.path}'" in data.skip_message
+    other = make_definitions(table.model_copy(update={"policy": Policy(max_deleted_ratio=0.01)}))
+    assert tick(other).run_requests == [], "it would fail under any settings"
     missing.with_suffix(".away").rename(missing)
     (again,) = tick(defs).run_requests
     assert run(defs, instance, again)
@@ -603,7 +602,7 @@ def test_everything_is_stopped_until_somebody_starts_it(make_table: MakeTable, m
 def test_a_tick_has_no_time_for_a_large_table(
     make_definitions: Definitions, make_table: MakeTable, tick: Tick, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dv_maintenance.service.observe.FEW", 1)
+    monkeypatch.setattr("dv_maintenance.maintenance.checks.FEW", 1)
     table = make_table()
     next(Path(table.path).glob("*.parquet")).unlink()
     assert checks(tick(make_definitions(table))) == [("shop/orders", True)]

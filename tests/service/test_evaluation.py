@@ -169,15 +169,23 @@ def test_a_damaged_table_gets_a_run_when_its_files_are_back(make: MakeTable) -> 
     for _ in range(2):
         waiting = again(where, table)
         assert waiting.requests == ()
-        assert waiting.reason.startswith("orders: optimize due, but nothing is started on a damaged table: ")
-        assert waiting.reason.endswith(f"'dvm fsck {table.path}' shows what is missing and how to repair it")
+        said = f"orders: optimize due, but nothing is started on a damaged table: {victim.name}: it does not exist. "
+        assert waiting.reason.startswith(said)
+        assert waiting.reason.endswith(f"'dvm fsck file://{table.path}' shows how to repair it")
     readable = [severity for table, severity in where.checked if table == "orders"]
     assert "error" in readable
     away.rename(victim)
     assert len(again(where, table).requests) == 1
     # It failed again: what is damaged is not what a look can see.
-    where.failed["orders:optimize"] = Attempts(2, now() + 1, refusal="A checksum is wrong.", damage=True)
-    assert again(where, table).requests == ()
+    ended = now() + 1
+    where.failed["orders:optimize"] = Attempts(2, ended, refusal="A checksum is wrong.", damage=True)
+    waiting = again(where, table)
+    assert waiting.requests == ()
+    assert waiting.reason == (
+        "orders: optimize at version 2 failed, and would fail again; waiting for a new version, other settings, "
+        f"another release, the files or the rights to be restored or {format_instant(ended + 2 * HOUR)}. "
+        "A checksum is wrong."
+    )
     where.failed["orders:optimize"] = Attempts(2, now() - 2 * HOUR - 1, refusal="A checksum is wrong.", damage=True)
     assert len(again(where, table).requests) == 1
 

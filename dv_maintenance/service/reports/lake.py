@@ -10,7 +10,7 @@ from dv_maintenance.maintenance.health import iso_timestamp
 from dv_maintenance.service.chart import Bar, Picture
 from dv_maintenance.service.outcome import Outcome
 from dv_maintenance.service.reports.health import known
-from dv_maintenance.service.text import count, percent, size
+from dv_maintenance.service.text import count, has, percent, size
 from dv_maintenance.units import day_of, format_duration
 
 if TYPE_CHECKING:
@@ -71,8 +71,8 @@ def _totals(tables: Sequence[LakeTable], now: int) -> dict[str, Any]:
 def _summary(totals: dict[str, Any]) -> str:
     unreadable = totals["unreadable_tables"]
     parts = [
-        f"{totals['tables_with_dvs']:,} have deletion vectors",
-        f"{totals['due_tables']:,} have work due",
+        f"{has(totals['tables_with_dvs'])} deletion vectors",
+        f"{has(totals['due_tables'])} work due",
         f"vacuuming all of them would free {size(totals['removable_bytes'])} now",
     ]
     broken = f" {unreadable:,} can't be read." if unreadable else ""
@@ -85,7 +85,7 @@ def _row(table: LakeTable, now: int) -> dict[str, str | int]:
         "format": table.format or "?",
         "DVs": _known(table.files_with_dv),
         "files": _known(table.files),
-        "deleted": percent(table.deleted_ratio) if table.error is None else "?",
+        "deleted": "?" if table.files is None else percent(table.deleted_ratio),
         "oldest DV": _age(table, now),
         "small": _known(table.small_files),
         "removable": size(table.removable_bytes),
