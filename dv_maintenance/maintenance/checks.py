@@ -33,7 +33,7 @@ from dv_maintenance.maintenance.vacuum import protecting
 from dv_maintenance.tables.capabilities import PreflightTable, SymlinkManifestTable
 from dv_maintenance.tables.fsck import DV
 from dv_maintenance.tables.registry import known_format
-from dv_maintenance.units import day_of, format_duration, format_size
+from dv_maintenance.units import count, day_of, format_duration, format_size, minute_of
 
 if TYPE_CHECKING:
     from dv_maintenance.maintenance.fsck import Damage
@@ -218,7 +218,7 @@ def _readable(snapshot: Snapshot, state: Health, look: Callable[[], tuple[Damage
         reason = f"{_named(damage)}; 'dvm fsck {snapshot.table}' shows how to repair it"
         return Finding(READABLE, "error", reason, numbers, _rows(damage))
     faults = set(snapshot.warnings) - set(snapshot.notes)
-    there = "" if damage is None else f", and all its {state.counts.files} live files exist"
+    there = "" if damage is None else f", and all its files exist ({count(state.counts.files, 'live file')})"
     return Finding(READABLE, "warn" if faults else None, said or f"the newest version is readable{there}", numbers)
 
 
@@ -245,7 +245,7 @@ def _deleted_ratio(inspection: _Inspection) -> Finding:
     limits, counts = inspection.policy.checks.deleted_ratio, inspection.counts
     numbers: dict[str, Any] = {"files_with_dv": counts.files_with_dv, "deleted_rows": counts.deleted_rows}
     if counts.deleted_ratio is None:
-        reason = f"unknown: the log does not say how many rows {counts.files_with_unknown_rows} files have"
+        reason = f"unknown: the log does not give the number of rows of {count(counts.files_with_unknown_rows, 'file')}"
         return Finding("deleted_ratio", "warn" if limits.on else None, reason, numbers)
     numbers |= {"deleted_ratio": round(counts.deleted_ratio, 4)}
     reason = f"{counts.deleted_ratio:.2%} of the rows are deleted, in {counts.files_with_dv} of {counts.files} files"
@@ -264,12 +264,13 @@ def _oldest_dv(inspection: _Inspection) -> Finding:
     until = _next(inspection.now, (oldest.timestamp + limit for limit in (limits.warn, limits.error) if limit))
     if not oldest.exact:
         reason = (
-            f"rows deleted at least {_about(age)} ago are still in live files; "
+            f"rows deleted by {minute_of(oldest.timestamp)} are still in live files; "
             f"older commits were deleted, or are too many for a check to read{crossed}"
         )
         unsure = severity or ("warn" if limits.on else None)
         return Finding(OLDEST_DV, unsure, reason, {"at_least_seconds": age // 1000}, until=until)
-    reason = f"rows deleted {_about(age)} ago are still in live files{crossed}"
+    # Stored, and read later: an age would be wrong by then.
+    reason = f"rows deleted on {minute_of(oldest.timestamp)} are still in live files{crossed}"
     return Finding(OLDEST_DV, severity, reason, {"age_seconds": age // 1000}, until=until)
 
 
@@ -335,7 +336,11 @@ def _retention(inspection: _Inspection) -> Finding:
     if expired is not None:
         size = sum(max(file.size, 0) for file in expired.files)
         numbers |= {"expired_files": len(expired.files), "reclaimable_bytes": size}
-        found = f"; {len(expired.files)} files ({format_size(size)}) have been out of use for longer"
+        found = (
+            f"; out of use for longer: {count(len(expired.files), 'file')} ({format_size(size)})"
+            if expired.files
+            else ""
+        )
         if expired.expiring:
             more = sum(each.bytes for each in expired.expiring)
             numbers |= {"expiring_bytes": more}
@@ -376,7 +381,7 @@ def _deletion_files(inspection: _Inspection) -> Finding:
     with_dv = inspection.snapshot.files.num_rows - inspection.snapshot.files["dv_id"].null_count
     numbers = {"version": inspection.snapshot.version, "deletion_files": with_dv, "faults": len(faults)}
     if not faults:
-        return Finding("deletion_files", None, f"{with_dv} deletion files were read and are intact", numbers)
+        return Finding("deletion_files", None, f"{count(with_dv, 'deletion file')}, all read and intact", numbers)
     first = faults[0]
     more = f"; and {len(faults) - 1} more" if len(faults) > 1 else ""
     reason = f"fragment {first.fragment}, {first.file}: {first.reason}{more}"
@@ -398,7 +403,7 @@ def _deletion_files_exist(inspection: _Inspection) -> Finding:
     if concerned:
         reason = f"{_named(concerned)}; 'dvm fsck {inspection.table.uri}' shows how to repair it"
         return Finding("deletion_files", "error", reason, numbers, _rows(concerned))
-    reason = f"the files of all {with_dv} deletion vectors exist, and are large enough; fsck reads their bytes"
+    reason = f"the files of {count(with_dv, 'deletion vector')} exist, and are large enough; fsck reads their bytes"
     return Finding("deletion_files", None, reason, numbers)
 
 
@@ -410,8 +415,9 @@ def _fsck(inspection: _Inspection) -> Finding:
     if report.damage:
         ways = " ".join(f"{each.how}{f' ({each.command})' if each.command else ''}" for each in report.remedies[:3])
         return Finding(FSCK, "error", f"{_named(report.damage)}. To repair it: {ways}", numbers, _rows(report.damage))
-    unread = f"; {report.unread} files are in a format that this release can't read" if report.unread else ""
-    reason = f"{report.footers} footers and {report.dvs} deletion vectors were read and agree with the log{unread}"
+    unread = f"; not {count(report.unread, 'file')} in a format that this release can't read" if report.unread else ""
+    read = f"{count(report.footers or 0, 'footer')} and {count(report.dvs or 0, 'deletion vector')}"
+    reason = f"{read}, all read: they agree with the log{unread}"
     return Finding(FSCK, None, reason, numbers)
 
 

@@ -20,9 +20,10 @@ from dv_maintenance.service.due import RunRequest, runs_of
 from dv_maintenance.service.inspection import Inspection
 from dv_maintenance.service.partitions import GRID_COLUMNS
 from dv_maintenance.service.ranges import widest_range
+from dv_maintenance.units import count
 
 if TYPE_CHECKING:
-    from dv_maintenance.maintenance.checks import Finding
+    from dv_maintenance.service.checks import Finding
     from dv_maintenance.service.observe import Observation, Observer
     from dv_maintenance.service.reads import Reads
     from dv_maintenance.service.tables_file import TableSettings
@@ -268,13 +269,13 @@ class _Evaluation:
         # A table that was not inspected yet precedes one whose run has to wait.
         first = next(iter([*self.left, *self.waiting]), None)
         if self.left:
-            self.notes.insert(0, f"{len(self.left)} tables left for the next tick, from {first} on")
+            self.notes.insert(0, f"{count(len(self.left), 'table')} left for the next tick, from {first} on")
         if self.waiting:
-            self.notes.insert(0, f"{len(self.waiting)} runs left for the next tick, from {self.waiting[0]} on")
+            self.notes.insert(0, f"{count(len(self.waiting), 'run')} left for the next tick, from {self.waiting[0]} on")
         more = len(self.notes) - _SHOWN_NOTES
         text = "; ".join(self.notes[:_SHOWN_NOTES] + ([f"and {more} more"] if more > 0 else []))
         if not self.requests and not text:
-            text = f"nothing is due in {len(self.tables)} tables"
+            text = f"nothing is due in {count(len(self.tables), 'table')}"
         return Evaluation(tuple(self.requests), text, Cursor(self.states, first))
 
 

@@ -36,7 +36,7 @@ from dv_maintenance.tables.model import ExpiredFiles, Snapshot
 from dv_maintenance.tables.quarantine import overdue
 from dv_maintenance.tables.table import Probe, Table
 from dv_maintenance.tracing import span
-from dv_maintenance.units import format_duration, format_size
+from dv_maintenance.units import count, format_duration, format_size
 
 __all__ = ["Downstream", "Inspection", "Seen", "inspect_table", "inspect_tables", "read_state", "reads_now"]
 
@@ -319,7 +319,7 @@ def _check_vacuum(found: Inspection, table: Table, policy: Policy, now: int, see
     # A deadline does not ask how many bytes hold the deleted rows.
     if expired.files and (size >= policy.vacuum_min_bytes or policy.erase_within is not None):
         out_of_use = f"out of use for more than {format_duration(expired.retention)}"
-        why.append(f"{len(expired.files)} files ({format_size(size)}) {out_of_use}")
+        why.append(f"{count(len(expired.files), 'file')} ({format_size(size)}) {out_of_use}")
     # Files that were set aside are deleted by a later vacuum: a quiet table has no other reason for one.
     if policy.quarantine and overdue(table.storage, now - policy.quarantine_retention):
         why.append(f"files have been in quarantine for more than {format_duration(policy.quarantine_retention)}")
@@ -335,7 +335,8 @@ def _check_manifests(found: Inspection, table: Table, snapshot: Snapshot | None 
     if snapshot is None:
         return _with(found, "manifest", found.reasons.get("manifest", (reason,)))
     with_dv = snapshot.files.num_rows - snapshot.files["dv_id"].null_count
-    return _with(found, "manifest", (reason, f"{with_dv} files have DVs: purge first") if with_dv else (reason,))
+    purge = (f"{count(with_dv, 'file')} with DVs: purge first",) if with_dv else ()
+    return _with(found, "manifest", (reason, *purge))
 
 
 def _with(found: Inspection, job: Job, reasons: tuple[str, ...]) -> Inspection:

@@ -12,7 +12,8 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, Literal, get_args
 
 from dv_maintenance.errors import DvMaintenanceError, redacted
-from dv_maintenance.maintenance.checks import check_snapshot, readable
+from dv_maintenance.maintenance.checks import READABLE, Finding, check_snapshot, readable
+from dv_maintenance.maintenance.fsck import FEW
 from dv_maintenance.maintenance.health import health, iso_timestamp
 from dv_maintenance.maintenance.planning.policy import Policy
 from dv_maintenance.service.inspection import Seen, inspect_table, reads_now
@@ -20,7 +21,7 @@ from dv_maintenance.service.tables_file import TableSettings, TablesFolder
 from dv_maintenance.storage import absolute_uri
 from dv_maintenance.tables import open_table
 
-__all__ = ["ORDERS", "LakeTable", "Order", "in_folder", "rank", "scan"]
+__all__ = ["ORDERS", "LakeTable", "Order", "as_checked", "in_folder", "rank", "scan"]
 
 _THREADS: Final = 16
 
@@ -124,6 +125,15 @@ def scan(
             pool.shutdown(wait=False, cancel_futures=True)
             raise
     return [each.result() for each in rows]
+
+
+def as_checked(table: LakeTable, finding: Finding) -> LakeTable:
+    """The row of a large table, whose files a scan does not look for, by what its check ``readable`` found there."""
+    looked = table.error is not None or (table.files or 0) <= FEW
+    concerns = finding.check == READABLE and finding.severity == "error"
+    if looked or not concerns or finding.numbers.get("version") != table.version:
+        return table
+    return replace(table, due=(), reasons={}, error=finding.reason)
 
 
 def rank(tables: Iterable[LakeTable], order: Order = "worst") -> list[LakeTable]:

@@ -53,7 +53,7 @@ from dv_maintenance.tables.registry import formats, known_format
 __all__ = ["Entry", "Job", "TableSettings", "TablesFolder", "WatchConfig"]
 
 # For these keys, a table's values extend the defaults instead of replacing them.
-_MERGED: Final = ("policy", "checks", "storage_options", "tags", "reads")
+_MERGED: Final = ("policy", "checks", "storage_options", "tags", "reads", "op_tags", "run_tags")
 # Around the attributes of a component in a file of Dagster's.
 _COMPONENT: Final = frozenset({"type", "attributes"})
 # Where Dagster keeps what a search of the folders found; other faces search each time.
@@ -77,6 +77,8 @@ class Entry(settings.Settings):
     """``False``: the asset of this name is defined elsewhere; only its maintenance is added."""
     owners: tuple[str, ...] = ()
     tags: Mapping[str, str] = Field(default_factory=dict)
+    op_tags: Mapping[str, Any] = Field(default_factory=dict)
+    run_tags: Mapping[str, str] = Field(default_factory=dict)
 
     @model_validator(mode="before")
     @classmethod
@@ -187,6 +189,7 @@ class WatchConfig(BaseModel):
     name : of the job; names of sensors and schedules begin with it.
     schedule : ``None``: jobs are started by hand.
     sensor : ``None``: no sensor inspects the tables.
+    default_status : of sensors and schedules, until somebody starts or stops them.
     report : ``None``: no report of all tables. Only Dagster has one.
     spark : ``None``: the face provides the engine.
     window : when one run may rewrite files of all tables; ``None``: any time.
@@ -201,6 +204,7 @@ class WatchConfig(BaseModel):
     folders: tuple[TablesFolder, ...] = ()
     schedule: settings.Schedule | None = None
     sensor: settings.Sensor | None = settings.Sensor()
+    default_status: settings.Status = "stopped"
     report: settings.Report | None = None
     spark: settings.Spark | None = None
     window: Window | None = None

@@ -8,7 +8,7 @@ from typing import Final
 
 from dv_maintenance.maintenance.health import iso_timestamp as iso
 from dv_maintenance.service.chart import fits_inline
-from dv_maintenance.units import format_size
+from dv_maintenance.units import count, format_size
 
 __all__ = [
     "bullets",
@@ -59,11 +59,6 @@ def grouped(reasons: Iterable[str], noun: str) -> list[str]:
 
 def shortened(text: str, most: int = _NAME_SHOWN) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…"
-
-
-def count(number: int, noun: str) -> str:
-    """The number with its noun: ``1 file``, ``2,000 files``."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def has(number: int) -> str:

@@ -106,7 +106,7 @@ def test_a_failed_check_is_posted_once(
                     asset_key=dg.AssetKey("orders"),
                     check_name=check,
                     passed=passed,
-                    description="rows deleted 40 days ago are still in live files",
+                    description="rows deleted on 1 Nov 2026, 01:00 UTC are still in live files",
                 )
             )
         slack = recipe["SlackResource"](token="not-a-token")
@@ -122,7 +122,7 @@ def test_a_failed_check_is_posted_once(
     tick(passed=False)
     tick(passed=False)
     assert [each.split(' "')[0] for each in posted] == [
-        f"#lake orders: {check}: rows deleted 40 days ago are still in live files"
+        f"#lake orders: {check}: rows deleted on 1 Nov 2026, 01:00 UTC are still in live files"
     ]
     tick(passed=True)
     tick(passed=False)

@@ -127,6 +127,99 @@ def test_everything_from_yaml(load: Load, make_table: MakeTable, instance: dg.Da
     assert health(open_table(table.path).snapshot()).counts.files_with_dv == 0
 
 
+def test_what_runs_on_kubernetes_may_need(load: Load, make_table: MakeTable, instance: dg.DagsterInstance) -> None:
+    """Memory per table, a priority, the longest run, a pool that tables share: none of them could be set."""
+    one, other = make_table("one"), make_table("other")
+    _, defs = load(
+        f"""
+        name: lake
+        defaults:
+          pool: heavy
+          op_tags: {{dagster-k8s/config: {{container_config: {{resources: {{limits: {{memory: 4Gi}}}}}}}}}}
+          run_tags: {{dagster/max_runtime: "3600"}}
+        tables:
+          - {{path: {one.path}, run_tags: {{dagster/priority: "5"}}}}
+          - {{path: {other.path}, pool: light, op_tags: {{team: sales}}}}
+        schedule: {{cron: "0 3 * * *", vacuum_cron: "0 4 * * *", fsck_cron: "0 5 * * *"}}
+        spark: {{engine: local}}
+        """
+    )
+    graph = defs.resolve_asset_graph()
+    ops = {name: graph.get(dg.AssetKey([name, "dv", f"{name}_optimize"])).assets_def.op for name in ("one", "other")}
+    assert {name: op.pool for name, op in ops.items()} == {"one": "heavy", "other": "light"}
+    assert '"memory": "4Gi"' in ops["one"].tags["dagster-k8s/config"]
+    assert (
+        ops["other"].tags.items()
+        >= {"team": "sales", "dagster-k8s/config": ops["one"].tags["dagster-k8s/config"]}.items()
+    )
+    for job in ("lake", "lake_vacuum", "lake_fsck", "lake_plan"):
+        assert defs.resolve_job_def(job).run_tags["dagster/max_runtime"] == "3600", job
+    sensor = defs.resolve_sensor_def("lake_sensor")
+    with dg.build_sensor_context(instance=instance, repository_def=defs.get_repository_def()) as context:
+        asked = {each.tags["dv/table"]: each.tags for each in sensor.evaluate_tick(context).run_requests or ()}
+    assert (asked["one"]["dagster/priority"], asked["one"]["dagster/max_runtime"]) == ("5", "3600")
+    assert "dagster/priority" not in asked["other"]
+
+
+@pytest.mark.parametrize(
+    ("keys", "running"),
+    [
+        ("", set()),
+        (
+            "default_status: running",
+            {"lake_sensor", "lake_folders_sensor", "lake_schedule", "lake_night_schedule", "lake_report_schedule"},
+        ),
+        ("sensor: {default_status: running}", {"lake_sensor", "lake_folders_sensor"}),
+        (
+            "default_status: running\nsensor: {default_status: stopped}",
+            {"lake_schedule", "lake_night_schedule", "lake_report_schedule"},
+        ),
+    ],
+)
+def test_what_runs_without_a_click(load: Load, tmp_path: Path, keys: str, running: set[str]) -> None:
+    empty_table(tmp_path / "lake" / "orders")
+    lines = [
+        "name: lake",
+        f"folders: [{{path: {tmp_path / 'lake'}}}]",
+        'schedule: {cron: "0 3 * * *"}',
+        'report: {cron: "0 7 * * *"}',
+        'window: {start: "01:00", length: 1h}',
+        "spark: {engine: local}",
+        *keys.splitlines(),
+    ]
+    _, defs = load("\n".join(lines))
+    every = [*(defs.sensors or ()), *(defs.schedules or ())]
+    found = {each.name for each in every if each.default_status.value == "RUNNING"}  # type: ignore[union-attr]
+    assert found == running
+
+
+def test_the_report_belongs_where_its_tables_do(load: Load, tmp_path: Path) -> None:
+    _, defs = load(
+        """
+        name: lake
+        defaults: {group_name: sales, owners: ["team:platform"], tags: {domain: sales}}
+        tables: [{path: /orders}]
+        report: {}
+        spark: {engine: local}
+        """
+    )
+    shown = spec(defs, "lake", "lake_report")
+    assert (shown.group_name, shown.owners, shown.tags["domain"]) == ("sales", ["team:platform"], "sales")
+
+
+def test_a_table_on_disk_shows_its_format(load: Load, tmp_path: Path) -> None:
+    """Only those with ``format`` did. Nothing is opened, and nothing elsewhere is asked."""
+    empty_table(tmp_path / "orders")
+    _, defs = load(
+        f"""
+        tables: [{{path: {tmp_path / "orders"}}}, {{path: {tmp_path / "later"}}}, {{path: s3://nowhere/at_all}}]
+        spark: {{engine: local}}
+        """
+    )
+    kinds = {name: spec(defs, name).kinds for name in ("orders", "later", "at_all")}
+    assert kinds == {"orders": {"deltalake"}, "later": set(), "at_all": set()}
+
+
 @pytest.mark.parametrize(
     "part", ["Settings", "Table", "Folder", "Schedule", "Sensor", "Spark", "Window", "Report", "DvMaintainedTables"]
 )
@@ -266,6 +359,8 @@ def test_partitions(load: Load) -> None:
     dg.Definitions.validate_loadable(defs)
     kinds = [type(spec(defs, name, "dv", f"{name}_optimize").partitions_def) for name in "ab"]
     assert kinds == [dg.DailyPartitionsDefinition, dg.DynamicPartitionsDefinition]
+    schedule = defs.resolve_schedule_def("dv_maintenance_backfills_schedule")
+    assert (schedule.job_name, schedule.cron_schedule) == ("dv_maintenance_backfills", "0 3 * * *")
 
 
 def test_relative_paths_start_at_the_yaml_file(load: Load, sandbox: DefsFolderSandbox) -> None:

@@ -178,7 +178,7 @@ def test_vacuum_is_asked_for_once_though_it_makes_no_version(lake: Lake, ticks: 
     assert tick.asked() == [OPTIMIZE]
     # What the rewrite took out of use is expired at once, but looked for tomorrow.
     assert tick.asked() == []
-    assert tick().skip_message == "nothing is due in 1 tables"
+    assert tick().skip_message == "nothing is due in 1 table"
 
 
 # -- data versions -----------------------------------------------------------------------------------------------------

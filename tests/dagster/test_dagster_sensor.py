@@ -100,7 +100,7 @@ def test_it_asks_once_for_what_is_due(
     assert run(defs, instance, request)
     quiet = tick(defs)
     assert quiet.run_requests == []
-    assert quiet.skip_message == "nothing is due in 1 tables"
+    assert quiet.skip_message == "nothing is due in 1 table"
 
 
 def test_rewrites_wait_for_the_window(make_table: MakeTable, make_definitions: Definitions, tick: Tick) -> None:

@@ -19,6 +19,7 @@ from dv_maintenance.tables.model import OldestDv
 from dv_maintenance.tables.table import Table
 from dv_maintenance.testing.delta_builder import DeltaBuilder
 from dv_maintenance.testing.paimon_builder import PaimonBuilder
+from dv_maintenance.units import minute_of
 
 DAY = 86_400_000
 
@@ -68,7 +69,8 @@ def test_the_oldest_dv_counts_from_its_commit(path: Path, builder: DeltaBuilder)
     delete_bit(builder, 1)
     assert find(path, "oldest_dv", days=7).severity is None
     found = find(path, "oldest_dv", days=8)
-    crossed = "rows deleted 8 days ago are still in live files; the limit is 7d (checks.oldest_dv.warn)"
+    deleted = minute_of(open_table(str(path)).snapshot().timestamp)
+    crossed = f"rows deleted on {deleted} are still in live files; the limit is 7d (checks.oldest_dv.warn)"
     assert (found.severity, found.reason) == ("warn", crossed)
     assert found.numbers == {"age_seconds": 8 * 86400}
     late = find(path, "oldest_dv", days=31)
@@ -120,7 +122,8 @@ def test_unknown_ages_are_warnings_that_say_so(path: Path, builder: DeltaBuilder
     forgetful: Any = Forgetful()
     (found,) = check_table(lambda: forgetful, checks=["oldest_dv"], now=table.snapshot().timestamp + DAY)
     assert found.severity == "warn"
-    assert found.reason.startswith("rows deleted at least 24 hours ago are still in live files; ")
+    deleted = minute_of(table.snapshot().timestamp)
+    assert found.reason.startswith(f"rows deleted by {deleted} are still in live files; ")
     off = Policy.from_mapping({"checks": {"oldest_dv": {}}})
     (found,) = check_table(lambda: forgetful, off, checks=["oldest_dv"])
     assert found.severity is None

@@ -113,7 +113,7 @@ def test_what_is_due_is_asked_for_under_one_key_until_it_is_done(make: MakeTable
     assert where.checked == [("orders", None)]
     maintain(open_table(table.path), LocalEngine())
     quiet = again(where, table)
-    assert (quiet.requests, quiet.reason) == ((), "nothing is due in 1 tables")
+    assert (quiet.requests, quiet.reason) == ((), "nothing is due in 1 table")
     assert where.recorded[1:] == [("orders", 3, 2)], "maintenance is not a new data version"
 
 
@@ -210,7 +210,7 @@ def test_what_the_budget_or_the_number_of_runs_leaves_comes_first_next_time(
     assert (late.cursor.first, [asked.table for asked in late.requests]) == ("b", ["a"])
     full = again(Somewhere(), *tables, requests=1)
     assert ([asked.table for asked in full.requests], full.cursor.first) == (["b"], "a")
-    assert "1 runs left for the next tick, from a on" in full.reason
+    assert "1 run left for the next tick, from a on" in full.reason
 
 
 def test_a_run_takes_the_partitions_that_are_due(make: MakeTable, again: Evaluations) -> None:
