@@ -7,6 +7,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import dagster as dg
 import pyarrow as pa
 import pytest
 from dagster.components.testing.utils import DefsFolderSandbox, create_defs_folder_sandbox
+from support.places import ROOT
 
 from dv_maintenance import DvMaintainedTables
 from dv_maintenance.dagster import (
@@ -539,3 +541,21 @@ def test_the_schema_names_single_keys(
     assert [path for path, _ in found if path == ["defaults"]], "text is a value only as a template"
     assert wrong({"tables": "{{ env.TABLES }}", "schedule": None, "defaults": "{{ shared }}"}) == []
     assert wrong({"tables": [{"path": "a", "partitions": "day"}, {"path": "b", "partitions": ["day", "shop"]}]}) == []
+
+
+def test_the_documentations_condition_requests_a_run_at_its_hour(
+    sandbox: DefsFolderSandbox, instance: dg.DagsterInstance
+) -> None:
+    page = (ROOT / "docs" / "guides" / "many-tables.md").read_text()
+    (example,) = (each for each in page.split("```yaml\n")[1:] if "post_processing" in each.split("```")[0])
+    path = sandbox.scaffold_component(component_cls=DvMaintainedTables, defs_path="lake")
+    (path / "defs.yaml").write_text(example.split("```")[0])
+    with sandbox.load_component_and_build_defs(path) as (_, defs):
+        assert spec(defs, "orders", "dv", "orders_optimize").metadata["runbook"] == "https://wiki.example.com/lake"
+        cursor, asked = None, []
+        for minute in (-1, 1, 2):
+            at = datetime(2026, 11, 20, 3, tzinfo=UTC) + timedelta(minutes=minute)
+            result = dg.evaluate_automation_conditions(defs, instance, cursor=cursor, evaluation_time=at)
+            cursor = result.cursor
+            asked.append([each.key.to_user_string() for each in result.results if each.true_subset.size])
+    assert asked == [[], ["orders/dv/orders_optimize"], []]
