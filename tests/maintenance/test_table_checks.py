@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import pytest
 from pydantic import ValidationError
 
-from dv_maintenance.errors import StorageError, UsageError
+from dv_maintenance.errors import StorageUnavailableError, UsageError
 from dv_maintenance.maintenance.checks import CHECKS, Finding, check_table
 from dv_maintenance.maintenance.planning.limits import DurationLimits, RatioLimits, RetentionLimits
 from dv_maintenance.maintenance.planning.policy import Policy
@@ -196,7 +196,7 @@ def test_a_table_that_cannot_be_read(tmp_path: Path) -> None:
         return open_table(str(tmp_path / "none"))
 
     def away() -> Table:
-        raise StorageError("the network is down")
+        raise StorageUnavailableError("the network is down")
 
     (found,) = check_table(lost)
     assert (found.check, found.severity, found.numbers["error"]) == ("readable", "error", "TableNotFoundError")
