@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import Any, ClassVar
 
-from dv_maintenance.remedies import Remedy, setting
+from dv_maintenance.remedies import Remedy, run, setting
 
 __all__ = [
     "ConflictError",
@@ -88,6 +88,11 @@ class DvMaintenanceError(Exception):
         self.done = done
         self.next_step = next_step or self.usual_step
 
+    @property
+    def advice(self) -> str | Remedy | None:
+        """``next_step``, and what else helps with errors of this class."""
+        return self.next_step
+
     def __str__(self) -> str:
         where = self.table or ""
         if where and self.version is not None:
@@ -95,8 +100,8 @@ class DvMaintenanceError(Exception):
         parts = [f"{where}: {self.message}" if where else self.message]
         if self.done:
             parts.append(f"Done so far: {self.done}")
-        if self.next_step:
-            parts.append(f"Next: {self.next_step}")
+        if self.advice:
+            parts.append(f"Next: {self.advice}")
         return redacted(". ".join(part.rstrip(".") for part in parts))
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -112,8 +117,8 @@ class DvMaintenanceError(Exception):
             "table": None if self.table is None else redacted(self.table),
             "version": self.version,
             "done": redacted(self.done or "nothing was changed"),
-            "next_step": None if self.next_step is None else redacted(str(self.next_step)),
-            "remedy": self.next_step.to_json() if isinstance(self.next_step, Remedy) else [],
+            "next_step": None if self.advice is None else redacted(str(self.advice)),
+            "remedy": self.advice.to_json() if isinstance(self.advice, Remedy) else [],
             "retryable": isinstance(self, RetryableError),
         }
 
@@ -166,6 +171,13 @@ class DamagedTableError(DvMaintenanceError, FatalError):
 
     exit_code = 5
     usual_step = "restore the file from a backup, or repair the table with the engine that wrote it"
+
+    @property
+    def advice(self) -> str | Remedy | None:
+        step = self.next_step
+        if step is None or "fsck" in str(step):
+            return step
+        return Remedy.of(step).then("; {} shows all damage, and how to repair it", run("fsck", self.table))
 
 
 class DamagedDeletionVectorError(DamagedTableError):

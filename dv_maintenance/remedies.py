@@ -68,6 +68,14 @@ class Remedy:
     def spelled(self, face: Face) -> str:
         return self.text.format(*(part.spelled(face) for part in self.parts))
 
+    @classmethod
+    def of(cls, step: str | Remedy) -> Remedy:
+        """A plain sentence as one, too."""
+        return step if isinstance(step, Remedy) else cls(step.replace("{", "{{").replace("}", "}}"))
+
+    def then(self, text: str, *parts: Verb | Setting) -> Remedy:
+        return Remedy(self.text + text, self.parts + parts)
+
     def to_json(self) -> list[dict[str, Any]]:
         """The verbs and settings, for programs."""
         return [

@@ -7,11 +7,13 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
 __all__ = [
+    "count",
     "day_of",
     "format_duration",
     "format_instant",
     "format_size",
     "limited",
+    "minute_of",
     "parse_count",
     "parse_duration",
     "parse_instant",
@@ -27,6 +29,15 @@ _FIRST_SECOND, _LAST_SECOND = -62_135_596_800, 253_402_300_799  # of the years t
 # Binary in every spelling, as in Spark and Hadoop: 1mb = 1m = 1MiB.
 _SIZE_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40, "p": 1 << 50}
 _DURATION_UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+
+
+def count(number: int, noun: str) -> str:
+    """The number with its noun.
+
+    >>> count(1, "file"), count(2000, "file")
+    ('1 file', '2,000 files')
+    """
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def parse_size(value: object) -> int:
@@ -128,6 +139,16 @@ def day_of(millis: int) -> str:
     except OverflowError:
         return "never"
     return f"{day.day} {day:%b %Y}"
+
+
+def minute_of(millis: int) -> str:
+    """The minute of epoch milliseconds, as people write it; "never" beyond the year 9999.
+
+    >>> minute_of(1795248115190)
+    '21 Nov 2026, 08:01 UTC'
+    """
+    day = day_of(millis)
+    return day if day == "never" else f"{day}, {_EPOCH + timedelta(milliseconds=millis):%H:%M} UTC"
 
 
 def parse_instant(text: str) -> int:

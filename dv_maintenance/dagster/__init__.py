@@ -15,6 +15,7 @@ from dv_maintenance.remedies import speak
 if TYPE_CHECKING:
     from dv_maintenance.dagster.assets import build_dv_assets
     from dv_maintenance.dagster.automation import build_dv_fsck_job, build_dv_job, build_dv_presets, build_dv_schedule
+    from dv_maintenance.dagster.backfills import build_dv_backfills
     from dv_maintenance.dagster.checks import build_dv_checks
     from dv_maintenance.dagster.component import DvMaintainedTables
     from dv_maintenance.dagster.costs import costs_by_month
@@ -32,6 +33,7 @@ __all__ = [
     "DvTranslator",
     "SparkResource",
     "build_dv_assets",
+    "build_dv_backfills",
     "build_dv_checks",
     "build_dv_fsck_job",
     "build_dv_job",
@@ -60,6 +62,7 @@ _HOMES = {
     "DvTranslator": "translator",
     "SparkResource": "resources",
     "build_dv_assets": "assets",
+    "build_dv_backfills": "backfills",
     "build_dv_checks": "checks",
     "build_dv_fsck_job": "automation",
     "build_dv_job": "automation",

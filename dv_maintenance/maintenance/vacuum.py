@@ -18,6 +18,7 @@ from dv_maintenance.tables.capabilities import ProtectingTable
 from dv_maintenance.tables.find import find_tables
 from dv_maintenance.tables.guard import NO_GUARD, VacuumGuard
 from dv_maintenance.tracing import span
+from dv_maintenance.units import count
 
 if TYPE_CHECKING:
     from dv_maintenance.tables.model import ExpiringFiles
@@ -153,7 +154,7 @@ def vacuum(
         files = result.expired.files
         traced.set(version=result.version_after, files=len(files), bytes=sum(max(each.size, 0) for each in files))
     kinds = Counter(file.kind for file in files)
-    _log.info("%s: %d files expired, %d deleted", table.uri, len(files), result.deleted)
+    _log.info("%s: %s expired, %d deleted", table.uri, count(len(files), "file"), result.deleted)
     return VacuumReport(
         table=table.uri,
         format=table.format,

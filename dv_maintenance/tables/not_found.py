@@ -20,10 +20,13 @@ _FOLDERS = 20
 _CHECK = Remedy("check the path, and {} if it is in object storage", (setting("storage_options"),))
 
 
-def not_found(storage: Storage, place: str) -> TableNotFoundError:
-    """The error for a place that no format recognizes."""
-    markers = [each.marker for each in formats()]
-    looked = f"looked for {', '.join(markers[:-1])} and {markers[-1]}"
+def not_found(storage: Storage, place: str | None = None, *, format: str | None = None) -> TableNotFoundError:
+    """The error for a place that no format recognizes, or that ``format`` does not.
+
+    place : as it was given, if this is where it was.
+    """
+    markers = [each.marker for each in formats() if format in {None, each.name}]
+    looked = f"looked for {' and '.join(filter(None, [', '.join(markers[:-1]), markers[-1]]))}"
     try:
         found, step = _there(storage, place)
     except (DvMaintenanceError, OSError):
@@ -31,15 +34,16 @@ def not_found(storage: Storage, place: str) -> TableNotFoundError:
     return TableNotFoundError(f"no table found here ({found or looked})", table=storage.uri, next_step=step)
 
 
-def _there(storage: Storage, place: str) -> tuple[str, str | Remedy]:
+def _there(storage: Storage, place: str | None) -> tuple[str, str | Remedy]:
     """What exists there, if it is worth mentioning, and what to do."""
-    scheme = re.match(r"([a-z0-9]{2,6}):/[^/]", place)
+    scheme = re.match(r"([a-z0-9]{2,6}):/[^/]", place or "")
     if scheme:
         return "a local path, since a URI has two slashes", f"write {scheme[1]}://BUCKET/PATH"
-    if storage.is_local and "://" not in place:
-        if os.path.isfile(place):
+    if storage.is_local:
+        path = storage.local("")
+        if os.path.isfile(path):
             return "it is a file", "give the folder that has the table's log"
-        if not os.path.exists(place):
+        if not os.path.exists(path):
             return "nothing exists at this path", "check the path"
     names, _ = storage.first_names("")
     folders = storage.folders()

@@ -390,7 +390,7 @@ def test_a_dry_run_counts_and_changes_nothing(
 ) -> None:
     table = make_table("one")
     result = erase(instance, table, keys=keys, dry_run=True)
-    assert logged(result, "dv_erasure_report")["reason"] == "3 rows of 1 tables would be deleted."
+    assert logged(result, "dv_erasure_report")["reason"] == "3 rows of 1 table would be deleted."
     assert open_table(table.path).version() == 2
 
 

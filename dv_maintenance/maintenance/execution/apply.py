@@ -24,6 +24,7 @@ from dv_maintenance.maintenance.planning.plan import build_plan
 from dv_maintenance.maintenance.planning.policy import Policy
 from dv_maintenance.maintenance.planning.revalidate import plan_again, refresh, split_stale
 from dv_maintenance.maintenance.planning.steps import MaintenancePlan, PlanStep, check_plan
+from dv_maintenance.units import count
 
 if TYPE_CHECKING:
     from dv_maintenance.engine import Engine
@@ -171,12 +172,17 @@ class _Run:
                 steps = [*steps, *plan_again(self.plan, snapshot, lost, keep=steps, number=number)]
             if not steps:
                 return self._report(before)
-            _log.info("%s: %d steps on version %d", self.table.uri, len(steps), snapshot.version)
+            _log.info("%s: %s on version %d", self.table.uri, count(len(steps), "step"), snapshot.version)
             lost, reason = self._batches(snapshot, steps)
             if not lost or self.unverified:
                 return self._report(before)
             _log.info(
-                "%s: attempt %d of %d lost %d steps: %s", self.table.uri, number, self.max_attempts, len(lost), reason
+                "%s: attempt %d of %d lost %s: %s",
+                self.table.uri,
+                number,
+                self.max_attempts,
+                count(len(lost), "step"),
+                reason,
             )
             steps, snapshot = [], self._newest(lost)
         raise ConflictError(
@@ -249,14 +255,16 @@ class _Run:
     def _done(self, open_steps: Sequence[PlanStep]) -> str:
         versions = ", ".join(str(version) for version in sorted({each.version for each in self.committed}))
         done = (
-            f"{len(self.committed)} steps were committed in version {versions}" if versions else "nothing was committed"
+            f"{count(len(self.committed), 'step')} committed in version {versions}"
+            if versions
+            else "nothing was committed"
         )
         return f"{done}; not committed: {', '.join(step.id for step in open_steps)}"
 
     def _report(self, before: int) -> ApplyReport:
         problems = tuple(dict.fromkeys(each.problem for each in self.committed if each.problem))
         if self.not_begun:
-            problems += (f"the run ended there: {self.not_begun} steps were not carried out",)
+            problems += (f"the run ended there: {count(self.not_begun, 'step')} not carried out",)
         return ApplyReport(
             table=self.table.uri,
             format=self.table.format,

@@ -19,6 +19,7 @@ from dv_maintenance.tables.model import FileKey, partition_name
 from dv_maintenance.tables.table import CommitOutcome, Replacement
 from dv_maintenance.tables.work import OutputFile, RewriteBin
 from dv_maintenance.tracing import finished, span
+from dv_maintenance.units import count
 
 if TYPE_CHECKING:
     from dv_maintenance.engine import Engine
@@ -126,10 +127,10 @@ def run_round(
     )
     if outcome.rebased:
         _log.info(
-            "%s: rebased %d steps: %d rows that others deleted concurrently stay deleted",
+            "%s: rebased %s: %s that others deleted concurrently, still deleted",
             table.uri,
-            len(outcome.rebased),
-            sum(carried.values()),
+            count(len(outcome.rebased), "step"),
+            count(sum(carried.values()), "row"),
         )
     for problem in filter(None, problems.values()):
         _log.error("%s: not verified: %s", table.uri, problem)

@@ -17,7 +17,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationIn
 from dv_maintenance.config import Document, Duration, Size, load_yaml, parse_yaml, validate
 from dv_maintenance.errors import UsageError
 from dv_maintenance.maintenance.meter.prices import Prices
-from dv_maintenance.maintenance.planning.deadlines import Erasure, too_short
+from dv_maintenance.maintenance.planning.deadlines import Erasure
 from dv_maintenance.maintenance.planning.limits import CheckLimits
 from dv_maintenance.tables.guard import QUARANTINE_RETENTION, VacuumGuard
 from dv_maintenance.tables.model import parse_partition
@@ -143,14 +143,17 @@ class Policy(BaseModel):
     @field_validator("erase_within")
     @classmethod
     def _with_time_for_a_purge(cls, erase_within: int | None, info: ValidationInfo) -> int | None:
-        """Of a policy with a retention. Otherwise the table's counts: ``maintenance.deadlines`` checks it."""
+        """As far as the policy alone knows. Without a retention of its own the table's counts, and may be 0: the check
+        ``erase_within`` knows it.
+        """
         data = info.data
-        retention, every, aside = (data.get(key) for key in ("retention", "vacuum_every", "quarantine_retention"))
-        if erase_within is None or retention is None or every is None or aside is None:
+        every, aside = data.get("vacuum_every"), data.get("quarantine_retention")
+        if erase_within is None or every is None or aside is None:
             return erase_within
-        problem = too_short(Erasure(erase_within, retention, every, aside + every if data.get("quarantine") else 0))
+        quarantine = aside + every if data.get("quarantine") else 0
+        problem = Erasure(erase_within, data.get("retention") or 0, every, quarantine).problem
         if problem is not None:
-            raise ValueError("; ".join(problem))
+            raise ValueError(problem)
         return erase_within
 
     @classmethod
@@ -174,24 +177,15 @@ class Policy(BaseModel):
             self.quarantine_retention,
         )
 
-    def erasure(self, retention: int, *, table: str | None = None) -> Erasure | None:
-        """``None`` without ``erase_within``.
+    def erasure(self, retention: int) -> Erasure | None:
+        """``None`` without ``erase_within``. It may have a ``problem``.
 
         retention : the one in force, milliseconds: the policy's or, without one, the table's.
-
-        Raises
-        ------
-        UsageError : the steps after a purge alone take too long; see ``too_short``.
         """
         if self.erase_within is None:
             return None
         aside = self.quarantine_retention + self.vacuum_every if self.quarantine else 0
-        made = Erasure(self.erase_within, retention, self.vacuum_every, aside)
-        problem = too_short(made)
-        if problem is not None:
-            what, next_step = problem
-            raise UsageError(what, table=table, next_step=next_step)
-        return made
+        return Erasure(self.erase_within, retention, self.vacuum_every, aside)
 
     def with_overrides(self, assignments: Iterable[str]) -> Policy:
         """The same policy with ``key=value`` changes; values are YAML (``max_bytes=10GiB``, ``partitions=[day=1]``).

@@ -82,9 +82,8 @@ def refuse_missing(snapshot: Snapshot, partitions: Sequence[str], missing: Seque
         no_live_file(missing),
         table=snapshot.table,
         version=snapshot.version,
-        next_step=Remedy(
-            "{hint}{{}} lists the partitions; {{}} accepts it".format(hint=hint.replace("{", "{{").replace("}", "}}")),
-            (run("health", snapshot.table), setting("missing_ok", True)),
+        next_step=Remedy.of(hint).then(
+            "{} lists the partitions; {} accepts it", run("health", snapshot.table), setting("missing_ok", True)
         ),
     )
 

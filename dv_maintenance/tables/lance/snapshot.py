@@ -12,7 +12,7 @@ from dv_maintenance.tables.lance.log.versions import load_manifest, naming_manif
 from dv_maintenance.tables.lance.rows.files import counted, counts_are_known, files_table
 from dv_maintenance.tables.lance.rows.schema import arrow_schema, lance_fields
 from dv_maintenance.tables.model import Snapshot
-from dv_maintenance.units import parse_count
+from dv_maintenance.units import count, parse_count
 
 __all__ = ["LanceSnapshot", "load_snapshot"]
 
@@ -98,7 +98,7 @@ def _warnings(manifest: Manifest, stored: tuple[Fragment, ...], fragments: tuple
     unknown = sum(not counts_are_known(manifest, fragment) for fragment in stored)
     if unknown:
         warnings.append(
-            f"{unknown} fragments were counted from their files: an old writer recorded no counts, or unreliable ones"
+            f"{count(unknown, 'fragment')} counted from files: an old writer recorded no counts, or unreliable ones"
         )
     paths = [file.path for fragment in fragments for file in fragment.files]
     if len(set(paths)) < len(paths):

@@ -19,5 +19,6 @@ FORMAT = TableFormat(
     kind="paimon",
     compression=True,
     size_property="target-file-size",
+    retention=3_600_000,
     extra="paimon",
 )

@@ -187,7 +187,7 @@ def test_clones_are_found(table: LogWriter, tmp_path: Path) -> None:
     own.commit(add(own.data(OLD)), at=OLD)
     under = [str(tmp_path / "lake"), str(tmp_path)]
     report = vacuum(open_table(str(table.path)), now=NOW, clones_under=under)
-    assert report.protected == (f"of the clone file://{clone.path}: 1 files",)
+    assert report.protected == (f"of the clone file://{clone.path}: 1 file",)
     assert table.files() == {data} | wanted[4]
     (own.path / f"_delta_log/{1:020d}.json").write_text("{")
     with pytest.raises(RefusedError, match="which may be a clone of it, can't be read") as caught:

@@ -16,10 +16,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from dv_maintenance.errors import DamagedTableError, DvMaintenanceError, RefusedError, TableNotFoundError, UsageError
+from dv_maintenance.errors import DamagedTableError, DvMaintenanceError, RefusedError, UsageError
 from dv_maintenance.remedies import Remedy, run
 from dv_maintenance.storage import FileInfo, Storage, stamp_of
 from dv_maintenance.tables.lance.log.manifest import Manifest, parse_manifest
+from dv_maintenance.tables.not_found import not_found
 from dv_maintenance.tables.table import Probe
 
 __all__ = [
@@ -241,7 +242,7 @@ def _versions(storage: Storage, names: Iterable[str]) -> list[VersionFile]:
 def _found(storage: Storage, names: Iterable[str]) -> list[VersionFile]:
     names = list(names)
     if not names:
-        raise TableNotFoundError("there is no _versions folder", table=storage.uri, next_step="check the table's path")
+        raise not_found(storage, format="lance")
     found = [file for file in map(version_file, names) if file]
     if not found:
         raise DamagedTableError(

@@ -60,6 +60,7 @@ from dv_maintenance.tables.model import ExpiredFile, ExpiredFiles, ExpiringFiles
 from dv_maintenance.tables.parallel import in_parallel
 from dv_maintenance.tables.sweep import remove_empty_folders
 from dv_maintenance.tables.vacuum import Sweep, run
+from dv_maintenance.units import count
 
 __all__ = ["ORPHAN_AGE", "vacuum"]
 
@@ -189,7 +190,7 @@ class _Cleanup:
         removed = [file for file in self.files if file in chosen]
         expiring = self._expiring()
         report = ExpiredFiles(self.version, self.cutoff, self.kept_for, tuple(removed), dict(+self.kept), expiring)
-        pinned = tuple(f"{expired.pinned(version)}: {self.named[version]:,} files" for version in sorted(self.pins))
+        pinned = tuple(f"{expired.pinned(pin)}: {count(self.named[pin], 'file')}" for pin in sorted(self.pins))
         return VacuumResult(report, deleted, dry_run, self.version, self.version, protected=pinned)
 
     def _expiring(self) -> tuple[ExpiringFiles, ...] | None:

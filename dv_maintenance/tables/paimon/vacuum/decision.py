@@ -52,6 +52,7 @@ from dv_maintenance.tables.paimon.vacuum.retained import (
 )
 from dv_maintenance.tables.paimon.vacuum.retention import Retention, retention_of
 from dv_maintenance.tables.parallel import in_parallel
+from dv_maintenance.units import count
 
 __all__ = [
     "BRANCHED",
@@ -305,7 +306,7 @@ class Plan:
         pinned = sorted(self.pins)
         found = self.needed.reader.resolve([every[number] for number in pinned if number in every])
         sizes = [len(each.data) + len(each.named) for each in found]
-        return tuple(f"{expiry.pinned(n)}: {size:,} files" for n, size in zip(pinned, sizes, strict=True))
+        return tuple(f"{expiry.pinned(n)}: {count(size, 'file')}" for n, size in zip(pinned, sizes, strict=True))
 
     def _changelog_plan(self, references: References) -> ChangelogPlan:
         """The changelogs to write and to delete when ``expired`` is deleted."""
