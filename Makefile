@@ -78,8 +78,8 @@ deep: setup judges airflow-environment ## More histories, and every table featur
 demo: setup ## Build tables with deletion vectors, maintain them through Dagster, show before and after
 	$(RUN) dvm demo
 
-ui: setup demo/report.json ## Open Dagster's page on the demo's tables and runs, on 127.0.0.1:3000
-	DAGSTER_HOME=$(CURDIR)/demo/dagster $(RUN) dagster dev -w workspace.yaml -h 127.0.0.1
+ui: setup demo/report.json ## Open Dagster's page on the demo's tables and runs, on 127.0.0.1:3000 or the next free port
+	@scripts/ui .venv
 
 airflow-environment: $(AIRFLOW)/.ready ## Install Airflow into an environment of its own
 

@@ -149,6 +149,7 @@ def plan(
     *,
     purge: bool = False,
     partitions: Iterable[Partition] = (),
+    missing_ok: bool = False,
 ) -> MaintenancePlan:
     """What a policy would do, and why; nothing is changed. ``repr`` explains the plan, :func:`apply` runs it.
 
@@ -156,13 +157,16 @@ def plan(
     ----------
     purge : every deletion vector goes, whatever the thresholds, and nothing else is rewritten.
     partitions : only these, such as ``"day=2026-11-20"`` or ``{"day": "2026-11-20"}``, in place of the policy's.
+    missing_ok : accept ``partitions`` that no live file has.
 
     Raises
     ------
+    UsageError : one of ``partitions`` is not known to the table.
     RefusedError, UnsupportedFeatureError : files of the table may not be rewritten.
     """
     from dv_maintenance.maintenance.meter.of_table import decide_for
     from dv_maintenance.maintenance.planning.plan import build_plan
+    from dv_maintenance.maintenance.planning.selection import refuse_missing, select
 
     opened = _opened(table)
     policy = policy or Policy()
@@ -171,6 +175,9 @@ def plan(
         policy = Policy.from_mapping({**policy.model_dump(exclude_unset=True), "partitions": chosen}, "partitions")
     snapshot = opened.snapshot()
     opened.check_writable(snapshot, "rewrite")
+    if chosen and not missing_ok:
+        live = snapshot.files["partition"].unique().to_pylist()
+        refuse_missing(snapshot, live, select(snapshot, live, policy.partitions).missing)
     if purge:
         return build_plan(snapshot, policy, purge=True)
     return decide_for(opened, snapshot, policy, now=_now())
@@ -197,14 +204,19 @@ def apply(
 
 
 def purge(
-    table: Table | str, partitions: Iterable[Partition] = (), *, engine: Engine | SparkSession | str = "spark"
+    table: Table | str,
+    partitions: Iterable[Partition] = (),
+    *,
+    missing_ok: bool = False,
+    engine: Engine | SparkSession | str = "spark",
 ) -> ApplyReport:
     """Rewrite every file with a deletion vector, even a lone one. ``plan(table, purge=True)`` shows what it would do.
 
-    Raises as :func:`apply`.
+    ``partitions`` and ``missing_ok`` are those of :func:`plan`. Raises as :func:`plan` and :func:`apply`.
     """
     opened = _opened(table)
-    return apply(opened, plan(opened, purge=True, partitions=partitions), engine=engine)
+    made = plan(opened, purge=True, partitions=partitions, missing_ok=missing_ok)
+    return apply(opened, made, engine=engine)
 
 
 def zorder(
@@ -330,13 +342,14 @@ def update(
     set: Mapping[str, str],
     where: str | None = None,
     *,
+    dry_run: bool = False,
     engine: SparkEngine | SparkSession | Literal["spark"] = "spark",
 ) -> DmlReport:
     """Set columns to Spark SQL expressions, in the rows for which a condition is true; by default in all rows."""
     from dv_maintenance.dml.update import update as run
 
     with _engine(engine) as started:
-        return run(_opened(table), _spark(started), set, where)
+        return run(_opened(table), _spark(started), set, where, dry_run=dry_run)
 
 
 def merge(
@@ -348,7 +361,7 @@ def merge(
     source_alias: str = "source",
     engine: SparkEngine | SparkSession,
 ) -> Merge:
-    """Begin a MERGE; add its clauses to the result, then ``execute()`` it.
+    """Begin a MERGE; add its clauses to the result, then ``execute()`` it; ``execute(dry_run=True)`` only counts.
 
     >>> begun = merge(orders, source, "target.id = source.id", engine=spark)  # doctest: +SKIP
     >>> begun.when_matched_update_all().when_not_matched_insert_all().execute()  # doctest: +SKIP
@@ -363,12 +376,23 @@ def merge(
 
 
 def restore(
-    table: Table | str, version: int | None = None, *, timestamp: int | str | None = None, dry_run: bool = False
+    table: Table | str,
+    version: int | None = None,
+    *,
+    timestamp: int | str | None = None,
+    vacuums_over: Iterable[int] = (),
+    dry_run: bool = False,
 ) -> RestoreReport:
-    """Make an older version the newest: by number, or the newest at a time (ISO 8601, or epoch milliseconds)."""
+    """Make an older version the newest: by number, or the newest at a time (ISO 8601, or epoch milliseconds).
+
+    Parameters
+    ----------
+    vacuums_over : versions at which vacuums began that were killed before they ended.
+    """
     from dv_maintenance.maintenance.restore import restore as run
 
-    return run(_opened(table), version=version, timestamp=_instant(timestamp), dry_run=dry_run)
+    moment, over = _instant(timestamp), frozenset(vacuums_over)
+    return run(_opened(table), version=version, timestamp=moment, vacuums_over=over, dry_run=dry_run)
 
 
 def checkpoint(table: Table | str, *, clean_log: bool = False, dry_run: bool = False) -> CheckpointReport:
@@ -391,6 +415,7 @@ def convert(
     *,
     format: str | None = None,
     storage_options: Mapping[str, str] | None = None,
+    rewrite: bool = False,
     dry_run: bool = False,
 ) -> ConvertReport:
     """Turn a folder of Parquet files into a table.
@@ -399,6 +424,7 @@ def convert(
     ----------
     partition_types : the type of each column that folders (``day=2026-11-20``) name.
     format : by default the first format that adopts files.
+    rewrite : write files that not every reader reads with the others again, next to the originals.
     """
     from dv_maintenance.maintenance.convert import convert as run
     from dv_maintenance.tables import open_adopting_table
@@ -407,7 +433,7 @@ def convert(
         table: Table = open_adopting_table(place, storage_options)
     else:
         table = open_table(place, format, storage_options)
-    return run(table, partition_types, dry_run=dry_run)
+    return run(table, partition_types, rewrite=rewrite, dry_run=dry_run)
 
 
 def example_table(place: str, rows: int = 100_000) -> Table:

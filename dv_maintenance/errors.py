@@ -10,12 +10,15 @@ from __future__ import annotations
 import re
 from typing import Any, ClassVar
 
+from dv_maintenance.remedies import Remedy, run, setting
+
 __all__ = [
     "ConflictError",
     "DamagedDeletionVectorError",
     "DamagedTableError",
     "DvMaintenanceError",
     "FatalError",
+    "MissingValueError",
     "OutOfResourcesError",
     "RefusedError",
     "RetryableError",
@@ -65,7 +68,7 @@ class DvMaintenanceError(Exception):
     """
 
     exit_code: ClassVar[int] = 1
-    usual_step: ClassVar[str | None] = None
+    usual_step: ClassVar[str | Remedy | None] = None
     uncommitted: bool = False
     """Whether a commit raised this, and certainly committed nothing."""
 
@@ -76,7 +79,7 @@ class DvMaintenanceError(Exception):
         table: str | None = None,
         version: int | None = None,
         done: str | None = None,
-        next_step: str | None = None,
+        next_step: str | Remedy | None = None,
     ) -> None:
         super().__init__(message)
         self.message = message
@@ -85,6 +88,11 @@ class DvMaintenanceError(Exception):
         self.done = done
         self.next_step = next_step or self.usual_step
 
+    @property
+    def advice(self) -> str | Remedy | None:
+        """``next_step``, and what else helps with errors of this class."""
+        return self.next_step
+
     def __str__(self) -> str:
         where = self.table or ""
         if where and self.version is not None:
@@ -92,8 +100,8 @@ class DvMaintenanceError(Exception):
         parts = [f"{where}: {self.message}" if where else self.message]
         if self.done:
             parts.append(f"Done so far: {self.done}")
-        if self.next_step:
-            parts.append(f"Next: {self.next_step}")
+        if self.advice:
+            parts.append(f"Next: {self.advice}")
         return redacted(". ".join(part.rstrip(".") for part in parts))
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -109,7 +117,8 @@ class DvMaintenanceError(Exception):
             "table": None if self.table is None else redacted(self.table),
             "version": self.version,
             "done": redacted(self.done or "nothing was changed"),
-            "next_step": None if self.next_step is None else redacted(self.next_step),
+            "next_step": None if self.advice is None else redacted(str(self.advice)),
+            "remedy": self.advice.to_json() if isinstance(self.advice, Remedy) else [],
             "retryable": isinstance(self, RetryableError),
         }
 
@@ -163,6 +172,13 @@ class DamagedTableError(DvMaintenanceError, FatalError):
     exit_code = 5
     usual_step = "restore the file from a backup, or repair the table with the engine that wrote it"
 
+    @property
+    def advice(self) -> str | Remedy | None:
+        step = self.next_step
+        if step is None or "fsck" in str(step):
+            return step
+        return Remedy.of(step).then("; {} shows all damage, and how to repair it", run("fsck", self.table))
+
 
 class DamagedDeletionVectorError(DamagedTableError):
     """A deletion vector cannot be trusted.
@@ -185,6 +201,25 @@ class DamagedDeletionVectorError(DamagedTableError):
         return {**super().to_json(), "file": self.file, "offset": self.offset, "reason": self.reason}
 
 
+class MissingValueError(DamagedTableError):
+    """A file has rows without a value in a NOT NULL column.
+
+    column : its name, dotted if it is nested.
+    command : lets it be null; by default in SQL.
+    """
+
+    def __init__(self, column: str, problem: str, *, command: str | None = None, **context: Any) -> None:
+        if command is None:
+            parts = (
+                part if re.fullmatch(r"\w+", part) else "`" + part.replace("`", "``") + "`"
+                for part in column.split(".")
+            )
+            command = f"ALTER TABLE ... ALTER COLUMN {'.'.join(parts)} DROP NOT NULL"
+        step = f"let the column be null ({command}): then all rows can be read, and be given a value"
+        super().__init__(f"column {column} is NOT NULL, but {problem}", **{"next_step": step, **context})
+        self.column, self.command = column, command
+
+
 class VerificationError(DvMaintenanceError, FatalError):
     """A gate found that the result would change what a query returns; nothing was committed."""
 
@@ -194,7 +229,7 @@ class VerificationError(DvMaintenanceError, FatalError):
 class StorageError(DvMaintenanceError):
     """The storage did not do what it was asked to do: one of the two classes below."""
 
-    usual_step = "check the storage, the permissions and --storage-option, then run again"
+    usual_step = Remedy("check the storage, the permissions and {}, then run again", (setting("storage_options"),))
 
 
 class StorageUnavailableError(StorageError, RetryableError):

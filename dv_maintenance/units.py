@@ -7,21 +7,37 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
 __all__ = [
+    "count",
     "day_of",
     "format_duration",
     "format_instant",
     "format_size",
+    "limited",
+    "minute_of",
+    "parse_count",
     "parse_duration",
     "parse_instant",
     "parse_size",
 ]
 
 _INT64_MAX = 2**63 - 1
+# As many days as Spark's intervals have: six million years. Sums with any time of day or file remain 64-bit integers.
+_MAX_MILLIS = (2**31 - 1) * 86_400_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_FIRST_SECOND, _LAST_SECOND = -62_135_596_800, 253_402_300_799  # of the years that datetime knows
 
 # Binary in every spelling, as in Spark and Hadoop: 1mb = 1m = 1MiB.
 _SIZE_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40, "p": 1 << 50}
 _DURATION_UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+
+
+def count(number: int, noun: str) -> str:
+    """The number with its noun.
+
+    >>> count(1, "file"), count(2000, "file")
+    ('1 file', '2,000 files')
+    """
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def parse_size(value: object) -> int:
@@ -31,13 +47,16 @@ def parse_size(value: object) -> int:
     (268435456, 1610612736, 42)
     """
     if isinstance(value, int) and not isinstance(value, bool):
-        return value
+        return _in_64_bits(value)
     match = re.fullmatch(r"\s*(\d{1,20}(?:\.\d{1,9})?)\s*([kmgtp]?)(?:i?b)?\s*", str(value), re.IGNORECASE | re.ASCII)
     if not isinstance(value, str) or not match:
         raise ValueError(f"not a size: {value!r}; write bytes as a number, or for example 256MiB")
-    size = int(Decimal(match[1]) * _SIZE_UNITS[match[2].lower()])
+    return _in_64_bits(int(Decimal(match[1]) * _SIZE_UNITS[match[2].lower()]))
+
+
+def _in_64_bits(size: int) -> int:
     if size > _INT64_MAX:
-        raise ValueError(f"the size is too large: {value!r}")
+        raise ValueError(f"the size is too large; the largest is {_INT64_MAX}")
     return size
 
 
@@ -68,9 +87,23 @@ def parse_duration(value: object) -> int:
     if not parts or re.sub(r"\d{1,19}\s*(ms|[smhdw])|\s", "", text, flags=re.ASCII):
         raise ValueError(f"not a duration: {value!r}; write for example 168h or 7d")
     millis = sum(int(amount) * _DURATION_UNITS[unit] for amount, unit in parts)
-    if millis > _INT64_MAX:
-        raise ValueError(f"the duration is too long: {value!r}")
+    return limited(millis, value)
+
+
+def limited(millis: int, text: object) -> int:
+    """``millis``, unless nothing can hold that many. ``text``: as it was given. Raises ValueError."""
+    if millis > _MAX_MILLIS:
+        raise ValueError(f"the duration is too long: {str(text)[:100]!r}; the longest is {_MAX_MILLIS // 86_400_000}d")
     return millis
+
+
+def parse_count(text: str) -> int | None:
+    """A whole number of at least 0, of at most 18 digits; ``None`` for any other text.
+
+    >>> parse_count("10"), parse_count("-1"), parse_count("9" * 40)
+    (10, None, None)
+    """
+    return int(text) if re.fullmatch(r"[0-9]{1,18}", text) else None
 
 
 def format_duration(millis: int) -> str:
@@ -86,16 +119,17 @@ def format_duration(millis: int) -> str:
 
 
 def format_instant(millis: int) -> str:
-    """Epoch milliseconds as ISO 8601 in UTC, whole seconds.
+    """Epoch milliseconds as ISO 8601 in UTC, whole seconds. Beyond the years 1 to 9999, their first or last second.
 
     >>> format_instant(1999)
     '1970-01-01T00:00:01Z'
     """
-    return datetime.fromtimestamp(millis // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    seconds = min(max(millis // 1000, _FIRST_SECOND), _LAST_SECOND)
+    return f"{_EPOCH + timedelta(seconds=seconds):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def day_of(millis: int) -> str:
-    """The day of epoch milliseconds in UTC, as people write it; "never" beyond the year 9999.
+    """The day of epoch milliseconds in UTC, as people write it; "never" beyond the years 1 to 9999.
 
     >>> day_of(1795248115190)
     '21 Nov 2026'
@@ -105,6 +139,16 @@ def day_of(millis: int) -> str:
     except OverflowError:
         return "never"
     return f"{day.day} {day:%b %Y}"
+
+
+def minute_of(millis: int) -> str:
+    """The minute of epoch milliseconds, as people write it; "never" beyond the year 9999.
+
+    >>> minute_of(1795248115190)
+    '21 Nov 2026, 08:01 UTC'
+    """
+    day = day_of(millis)
+    return day if day == "never" else f"{day}, {_EPOCH + timedelta(milliseconds=millis):%H:%M} UTC"
 
 
 def parse_instant(text: str) -> int:
@@ -118,6 +162,8 @@ def parse_instant(text: str) -> int:
         moment = datetime.fromisoformat(text)
     except ValueError:
         moment = None
-    if moment is None or moment.tzinfo is None:
+    millis = None if moment is None or moment.tzinfo is None else round(moment.timestamp() * 1000)
+    # A zone may carry it over the ends of the calendar.
+    if millis is None or not _FIRST_SECOND <= millis // 1000 <= _LAST_SECOND:
         raise ValueError(f"{text!r} is not a time with a zone, such as 2026-01-31T09:30:00Z")
-    return round(moment.timestamp() * 1000)
+    return millis

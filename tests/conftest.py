@@ -20,6 +20,8 @@ from golden_tables import NotThere
 from hypothesis import settings
 from support.places import GOLDEN, JARS, JUDGED_SPARK, PAIMON, PYPAIMON
 
+from dv_maintenance.remedies import speak
+
 if TYPE_CHECKING:
     from paimon_engine import PaimonEngine
     from pypaimon_judge import PyPaimon
@@ -114,6 +116,7 @@ def missing(what: str, how: str) -> NoReturn:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Parameters of a golden folder that is missing: see ``golden_tables``."""
     _begin_share(item)
+    speak("dagster" if "dagster" in item.path.parent.parts[-1:] else "python")
     parameters = getattr(getattr(item, "callspec", None), "params", {})
     for folder in [value for value in parameters.values() if isinstance(value, NotThere)]:
         missing(f"the folder {folder} of the golden tables", "set DVM_GOLDEN to their folder")

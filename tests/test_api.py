@@ -54,6 +54,14 @@ def test_a_purge_of_one_partition(orders: Any) -> None:
     assert dvm.health(orders).counts.files_with_dv == 1
 
 
+def test_a_mistyped_partition_does_not_look_like_success(orders: Any) -> None:
+    with pytest.raises(UsageError, match="no live file is in country=XX"):
+        dvm.purge(orders, ["country=XX"], engine="local")
+    with pytest.raises(UsageError, match="missing_ok=True accepts it"):
+        dvm.plan(orders, purge=True, partitions=["country=XX"])
+    assert not dvm.purge(orders, ["country=XX"], missing_ok=True, engine="local").steps
+
+
 def test_results_are_for_people_and_for_programs(orders: Any) -> None:
     found: list[Any] = [dvm.health(orders), dvm.fsck(orders), dvm.vacuum(orders, dry_run=True), dvm.recount(orders)]
     for each in found:

@@ -14,6 +14,7 @@ from dv_maintenance.errors import (
     DamagedDeletionVectorError,
     DvMaintenanceError,
     FatalError,
+    MissingValueError,
     RetryableError,
     StorageError,
     UnsupportedFeatureError,
@@ -37,6 +38,7 @@ def test_what_mostly_helps_stands_in_for_a_next_step() -> None:
     [
         ConflictError("x", table="/t", version=1, done="a", next_step="b"),
         DamagedDeletionVectorError("bad magic", file="f.bin", offset=9, table="/t"),
+        MissingValueError("a", "f.parquet does not have it", table="/t"),
         UnsupportedFeatureError("no", features=("a", "b"), version=3),
     ],
 )
@@ -80,6 +82,7 @@ def test_exit_codes_are_the_contract() -> None:
         "DamagedDeletionVectorError": 5,
         "DamagedTableError": 5,
         "DvMaintenanceError": 1,
+        "MissingValueError": 5,
         "OutOfResourcesError": 1,
         "RefusedError": 3,
         "StorageDeniedError": 1,

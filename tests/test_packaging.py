@@ -87,7 +87,8 @@ def test_the_wheel_has_the_package_and_the_code_location_of_the_demo(wheel: Path
     assert "dv_maintenance/py.typed" in names
     packed = "dv_maintenance/cli/demo/checkout/"
     shown = {f"{packed}sensors/{file.name}" for file in (ROOT / "sensors").iterdir() if file.is_file()}
-    assert {name for name in names if name.startswith(packed)} == {*shown, f"{packed}workspace.yaml"}
+    settings = {f"{packed}{name}" for name in ("workspace.yaml", "dg.toml")}
+    assert {name for name in names if name.startswith(packed)} == shown | settings
     assert not [name for name in names if "__pycache__" in name]
 
 

@@ -150,9 +150,9 @@ def test_without_credentials() -> None:
     )
     found = diagnose(ValueError(text))
     assert found.what == "no credentials were found"
-    assert "AWS_ACCESS_KEY_ID" in found.next_step
-    assert "google_service_account" in diagnose(ValueError(text.replace("S3", "GCS"))).next_step
-    assert "azure_storage_account_key" in diagnose(ValueError(text.replace("S3", "MicrosoftAzure"))).next_step
+    assert "AWS_ACCESS_KEY_ID" in str(found.next_step)
+    assert "google_service_account" in str(diagnose(ValueError(text.replace("S3", "GCS"))).next_step)
+    assert "azure_storage_account_key" in str(diagnose(ValueError(text.replace("S3", "MicrosoftAzure"))).next_step)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,8 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from dv_maintenance.remedies import speak
+
 if TYPE_CHECKING:
     from dv_maintenance.airflow.assets import due_asset, job_asset, table_asset
     from dv_maintenance.airflow.dags import dv_maintenance_dags
@@ -61,6 +63,9 @@ _HOMES = {
     "job_asset": "assets",
     "table_asset": "assets",
 }
+
+
+speak("airflow")
 
 
 def __getattr__(name: str) -> Any:

@@ -31,11 +31,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     from dv_maintenance.cli.logs import logged
     from dv_maintenance.cli.output import Output
     from dv_maintenance.cli.parser import parse
+    from dv_maintenance.remedies import speaking
 
     if argv is None:  # the whole process is this command
         _start_fast()
     argv = sys.argv[1:] if argv is None else list(argv)
-    with Output.opened(json="--json" in argv) as out:
+    with speaking("cli"), Output.opened(json="--json" in argv) as out:
         try:
             args = parse(argv)
             with logged(out, args.verbose):

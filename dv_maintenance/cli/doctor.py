@@ -150,7 +150,7 @@ def _table(args: Namespace, out: Output) -> tuple[Check, str | None, bool]:
         damaged = bool(looked.damage)
     except (DvMaintenanceError, OSError) as error:
         found, good = str(error), False
-        how = getattr(error, "next_step", None) or "check the path, the permissions and --storage-option"
+        how = str(getattr(error, "next_step", None) or "") or "check the path, the permissions and --storage-option"
         damaged = isinstance(error, DamagedTableError)
     return _checked("table", good, found, "a readable table", how), kind, damaged
 
@@ -164,7 +164,7 @@ def _put_if_absent(args: Namespace, out: Output) -> Check:
         known = known_format(opened.format)
         opened.storage.prove_put_if_absent(known.commits if known else "", anyhow=True)
     except (DvMaintenanceError, OSError) as error:
-        how = getattr(error, "next_step", None) or "check the permissions"
+        how = str(getattr(error, "next_step", None) or "") or "check the permissions"
         return _checked("put-if-absent", False, getattr(error, "message", str(error)), needed, how)
     return _checked("put-if-absent", True, "it does", needed, "")
 

@@ -13,12 +13,25 @@ from importlib import import_module
 from typing import Any, NamedTuple, NoReturn
 
 from dv_maintenance import __version__
-from dv_maintenance.cli.values import duration, instant, names, natural, pair, partition_types, share
+from dv_maintenance.cli.values import (
+    assignment,
+    duration,
+    instant,
+    names,
+    natural,
+    pair,
+    partition_types,
+    share,
+    with_sql,
+)
 from dv_maintenance.engine import ENGINES
 from dv_maintenance.errors import UsageError
 
 # Those of ``service.lake``, which takes a while to import.
 _ORDERS = ("worst", "dvs", "deleted", "oldest", "small", "removable", "name")
+
+_PLANS = "show the plan; change nothing"
+_COUNTS = "count the rows; change nothing"
 
 __all__ = ["parse"]
 
@@ -127,8 +140,23 @@ def _table(verb: _Parser) -> None:
 
 def _access(verb: _Parser) -> None:
     # Every verb accepts these, so that a script can pass the same options to all. Spark starts only where it is needed.
-    verb.add_argument("--format", metavar="NAME", help="table format (default: detected)")
     verb.add_argument("--engine", choices=ENGINES, default="spark", help="default: %(default)s")
+    _storage(verb)
+
+
+def _sql_access(verb: _Parser) -> None:
+    verb.add_argument(
+        "--engine",
+        type=with_sql,
+        metavar="{spark,auto}",
+        default="spark",
+        help="values and clauses are Spark SQL: either means Spark (default: %(default)s)",
+    )
+    _storage(verb)
+
+
+def _storage(verb: _Parser) -> None:
+    verb.add_argument("--format", metavar="NAME", help="table format (default: detected)")
     verb.add_argument(
         "--storage-option",
         type=pair,
@@ -196,16 +224,20 @@ def health(verb: _Parser) -> None:
 
 @_verb("Check every file that readers need; show what is damaged and how to repair it", _table, _access)
 def fsck(verb: _Parser) -> None:
-    verb.add_argument("--deep", action="store_true", help="also read every data file's footer and deletion vector")
+    verb.add_argument("--deep", action="store_true", help="also read footers, deletion vectors and NOT NULL columns")
     verb.add_argument("--version", type=natural, metavar="N", help="read an older version")
 
 
 @_verb("Print the live rows of a table, with deletion vectors applied", _table, _access, module="rows")
 def read(verb: _Parser) -> None:
     verb.add_argument("--version", type=natural, metavar="N", help="read an older version")
-    verb.add_argument("--columns", type=names, metavar="A,B", help="only these columns, in this order")
+    verb.add_argument(
+        "--columns", type=names, metavar="A,B", help="only these columns, in this order; `a,b` in backticks has a comma"
+    )
     verb.add_argument("--limit", type=natural, metavar="N", help="at most this many rows")
-    verb.add_argument("--where", metavar="SQL", help="only rows that match this Spark SQL condition")
+    verb.add_argument(
+        "--where", metavar="SQL", help="only rows for which this Spark SQL is true; --engine local knows a part of it"
+    )
     _rows_output(verb)
 
 
@@ -218,13 +250,15 @@ def plan(verb: _Parser) -> None:
 @_verb("Plan by a policy and rewrite files, or run a saved plan", _table, _access, _policy)
 def apply(verb: _Parser) -> None:
     verb.add_argument("--plan", metavar="FILE", help="run this plan instead of making one")
-    verb.add_argument("--dry-run", action="store_true", help="show the plan; change nothing")
+    verb.add_argument("--dry-run", action="store_true", help=_PLANS)
     _plan_view(verb)
 
 
 @_verb("Purge every deletion vector, whatever the policy's thresholds", _table, _access)
 def purge(verb: _Parser) -> None:
     _partitions(verb)
+    verb.add_argument("--dry-run", action="store_true", help=_PLANS)
+    _plan_view(verb)
 
 
 @_verb("Delete files that no version inside the retention needs", _table, _access)
@@ -294,6 +328,7 @@ def undelete(verb: _Parser) -> None:
 @_verb("Write symlink manifests for readers that do not support deletion vectors", _table, _access)
 def manifest(verb: _Parser) -> None:
     verb.add_argument("--purge-first", action="store_true", help="purge deletion vectors if there are any")
+    verb.add_argument("--dry-run", action="store_true", help="say what would be written; change nothing")
 
 
 @_verb("Show what the table's past would have cost under other policies; change nothing", _access)
@@ -405,26 +440,33 @@ def rename_manifests(verb: _Parser) -> None:
 
 @_verb("Delete rows, using deletion vectors", _table, _access)
 def delete(verb: _Parser) -> None:
-    verb.add_argument("--where", metavar="SQL", help="a condition in Spark SQL")
+    verb.add_argument("--where", metavar="SQL", help="a condition in Spark SQL; --engine local knows a part of it")
     verb.add_argument("--keys", metavar="PATH", help="keys to delete: a table, or Parquet, CSV or JSON; needs --on")
-    verb.add_argument("--on", type=names, default=[], metavar="A,B", help="the key columns, named the same in both")
-    verb.add_argument("--dry-run", action="store_true", help="count the rows; change nothing")
+    verb.add_argument(
+        "--on",
+        type=names,
+        default=[],
+        metavar="A,B",
+        help="the key columns, named the same in both; `a,b` in backticks has a comma",
+    )
+    verb.add_argument("--dry-run", action="store_true", help=_COUNTS)
 
 
-@_verb("Update rows: mark them deleted, and write them again to new files", _table, _access)
+@_verb("Update rows: mark them deleted, and write them again to new files", _table, _sql_access)
 def update(verb: _Parser) -> None:
     verb.add_argument(
         "--set",
-        type=pair,
+        type=assignment,
         action="append",
         required=True,
         metavar="COL=SQL",
         help="column and value (repeatable)",
     )
     verb.add_argument("--where", metavar="SQL", help="a condition in Spark SQL (default: every row)")
+    verb.add_argument("--dry-run", action="store_true", help=_COUNTS)
 
 
-@_verb("Update, delete and insert rows from a source", _table, _access)
+@_verb("Update, delete and insert rows from a source", _table, _sql_access)
 def merge(verb: _Parser) -> None:
     verb.add_argument("--using", required=True, metavar="PATH", help="the source: a table, or Parquet, CSV or JSON")
     verb.add_argument("--on", required=True, metavar="SQL", help="which rows match, such as target.id = source.id")
@@ -435,6 +477,7 @@ def merge(verb: _Parser) -> None:
         metavar="CLAUSE",
         help="MATCHED [AND ...] THEN UPDATE SET *, ... (repeatable; the first that applies wins)",
     )
+    verb.add_argument("--dry-run", action="store_true", help=_COUNTS)
 
 
 @_verb("Run maintenance in the table's own engine, and check it with dvm's reader", _table, _access)
@@ -456,13 +499,22 @@ def convert(verb: _Parser) -> None:
         metavar="SQL",
         help="types of the folders' columns: 'day DATE, n INT'",
     )
+    verb.add_argument(
+        "--rewrite", action="store_true", help="write files that can't be read with the others again, next to them"
+    )
     verb.add_argument("--dry-run", action="store_true", help="read every footer; write nothing")
 
 
 @_verb("Order files by columns, so that filters on them skip more", _table, _access)
 def zorder(verb: _Parser) -> None:
-    verb.add_argument("--columns", type=names, required=True, metavar="A,B", help="the columns of the Z-curve")
+    verb.add_argument(
+        "--columns",
+        type=names,
+        required=True,
+        metavar="A,B",
+        help="the columns of the Z-curve; `a,b` in backticks has a comma",
+    )
     _partitions(verb)
     verb.add_argument("--target-file-size", metavar="256MiB", help="overrides the table's own property")
-    verb.add_argument("--dry-run", action="store_true", help="show the plan; change nothing")
+    verb.add_argument("--dry-run", action="store_true", help=_PLANS)
     _plan_view(verb)

@@ -9,7 +9,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["duration", "instant", "names", "natural", "pair", "partition_types", "share"]
+__all__ = ["assignment", "duration", "instant", "names", "natural", "pair", "partition_types", "share", "with_sql"]
+
+# A name between backticks may hold anything, a backtick doubled: as in Spark SQL. The last one is alone, so that there
+# is one way to read a text, and a long one takes no longer.
+_QUOTED = r"`(?:[^`]|``)+`(?!`)"
 
 
 def duration(text: str) -> int:
@@ -56,8 +60,38 @@ def share(text: str) -> float:
     return share
 
 
+def with_sql(text: str) -> str:
+    """The name of an engine that evaluates Spark SQL."""
+    if text not in ("spark", "auto"):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} can't evaluate Spark SQL, which this verb needs; choose spark or auto"
+        )
+    return text
+
+
+def assignment(text: str) -> tuple[str, str]:
+    """``column=SQL``."""
+    found = re.fullmatch(rf"\s*({_QUOTED}\s*|[^`=][^=]*)=(.*)", text, re.DOTALL)
+    if not found:
+        raise argparse.ArgumentTypeError(f"{text!r} is not COLUMN=SQL; write a name with '=' in it as `a=b`")
+    return _unquoted(found[1]), found[2]
+
+
 def names(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",") if name.strip()]
+    """Names between commas. One that has a comma itself is quoted: ``id,`a,b```."""
+    return [_unquoted(part) for part in _parts(text, "[^,`]") if part.strip()]
+
+
+def _parts(text: str, plain: str) -> list[str]:
+    """The parts between commas outside of quotes. ``plain``: a pattern of what they have besides quoted names."""
+    if not re.fullmatch(rf"(?:{_QUOTED}|{plain}|,)*", text):
+        raise argparse.ArgumentTypeError(f"{text!r}: backticks enclose a name, and are doubled within it: `a``b`")
+    return re.findall(rf"(?:{_QUOTED}|{plain})+", text)
+
+
+def _unquoted(name: str) -> str:
+    name = name.strip()
+    return name[1:-1].replace("``", "`") if re.fullmatch(_QUOTED, name) else name
 
 
 def partition_types(text: str) -> dict[str, pa.DataType]:
@@ -78,13 +112,14 @@ def partition_types(text: str) -> dict[str, pa.DataType]:
         "timestamp_ntz": pa.timestamp("us"),
     }
     found: dict[str, pa.DataType] = {}
-    for part in re.split(r",(?![^(]*\))", text):
-        name, _, kind = part.strip().rpartition(" ")
-        decimal = re.fullmatch(r"decimal\((\d{1,2}),(\d{1,2})\)", kind.lower())
-        if decimal and 1 <= int(decimal[1]) <= 38 and int(decimal[2]) <= int(decimal[1]):
-            found[name.strip(" `")] = pa.decimal128(int(decimal[1]), int(decimal[2]))
-        elif name and kind.lower() in known:
-            found[name.strip(" `")] = known[kind.lower()]
+    for part in _parts(text, r"\([^()]*\)|[^,`()]"):
+        column = re.fullmatch(rf"\s*({_QUOTED}|[^`]+)\s(\w+)\s*(?:\(\s*(\d+)\s*,\s*(\d+)\s*\))?\s*", part)
+        name, kind, *digits = column.groups() if column else ("", "")
+        precision, scale = (int(digit) if digit and len(digit) < 3 else -1 for digit in digits or (None, None))
+        if kind.lower() == "decimal" and 0 <= scale <= precision <= 38 and precision:
+            found[_unquoted(name)] = pa.decimal128(precision, scale)
+        elif kind.lower() in known and not any(digits):
+            found[_unquoted(name)] = known[kind.lower()]
         else:
             raise argparse.ArgumentTypeError(
                 f"{part.strip()!r} is not a column and type; write 'day DATE, shop STRING'"

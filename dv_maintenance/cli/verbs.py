@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from dv_maintenance.cli.access import load_policy, open_future_table, open_table, spark_engine, working
 from dv_maintenance.cli.output import Output, dump_json, write_file
-from dv_maintenance.errors import DamagedTableError, UsageError
+from dv_maintenance.errors import DamagedTableError, RefusedError, UsageError
 from dv_maintenance.service import verbs
 
 if TYPE_CHECKING:
@@ -159,9 +159,16 @@ def apply(args: Namespace, out: Output) -> int:
 
 def purge(args: Namespace, out: Output) -> int:
     target = open_table(args, out)
-    with working(args, out, "purging") as (engine, step):
-        outcome = verbs.purge(target, lambda: engine, args.partition, missing_ok=args.missing_ok, on_progress=step)
-    return _print(outcome, out)
+    with working(args, out, "planning" if args.dry_run else "purging") as (engine, step):
+        outcome = verbs.purge(
+            target,
+            lambda: engine,
+            args.partition,
+            missing_ok=args.missing_ok,
+            dry_run=args.dry_run,
+            on_progress=step,
+        )
+    return _print_plan(outcome, args, out) if args.dry_run else _print(outcome, out)
 
 
 def zorder(args: Namespace, out: Output) -> int:
@@ -226,7 +233,7 @@ def undelete(args: Namespace, out: Output) -> int:
 def manifest(args: Namespace, out: Output) -> int:
     target = open_table(args, out)
     with working(args, out, "writing manifests") as (engine, _):
-        outcome = verbs.manifest(target, lambda: engine, purge_first=args.purge_first)
+        outcome = verbs.manifest(target, lambda: engine, purge_first=args.purge_first, dry_run=args.dry_run)
     return _print(outcome, out)
 
 
@@ -261,7 +268,7 @@ def recount(args: Namespace, out: Output) -> int:
 
 def convert(args: Namespace, out: Output) -> int:
     target = open_future_table(args, out)
-    return _print(verbs.convert(target, args.partition_by, dry_run=args.dry_run), out)
+    return _print(verbs.convert(target, args.partition_by, rewrite=args.rewrite, dry_run=args.dry_run), out)
 
 
 def engine_sql(args: Namespace, out: Output) -> int:
@@ -286,14 +293,14 @@ def delete(args: Namespace, out: Output) -> int:
 def update(args: Namespace, out: Output) -> int:
     target = open_table(args, out)
     with working(args, out, "updating rows") as (engine, _):
-        outcome = verbs.update_rows(target, lambda: engine, args.set, args.where)
+        outcome = verbs.update_rows(target, lambda: engine, args.set, args.where, dry_run=args.dry_run)
     return _print(outcome, out)
 
 
 def merge(args: Namespace, out: Output) -> int:
     target = open_table(args, out)
     with working(args, out, "merging rows") as (engine, _):
-        outcome = verbs.merge_rows(target, lambda: engine, args.using, args.on, args.when)
+        outcome = verbs.merge_rows(target, lambda: engine, args.using, args.on, args.when, dry_run=args.dry_run)
     return _print(outcome, out)
 
 
@@ -307,6 +314,8 @@ def _print(outcome: Outcome, out: Output) -> int:
     out.result(outcome.report, lambda: text(outcome))
     if outcome.damage:
         return DamagedTableError.exit_code
+    if outcome.refused:
+        return RefusedError.exit_code
     return 1 if outcome.problems else 0
 
 

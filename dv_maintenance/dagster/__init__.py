@@ -10,9 +10,12 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from dv_maintenance.remedies import speak
+
 if TYPE_CHECKING:
     from dv_maintenance.dagster.assets import build_dv_assets
     from dv_maintenance.dagster.automation import build_dv_fsck_job, build_dv_job, build_dv_presets, build_dv_schedule
+    from dv_maintenance.dagster.backfills import build_dv_backfills
     from dv_maintenance.dagster.checks import build_dv_checks
     from dv_maintenance.dagster.component import DvMaintainedTables
     from dv_maintenance.dagster.costs import costs_by_month
@@ -30,6 +33,7 @@ __all__ = [
     "DvTranslator",
     "SparkResource",
     "build_dv_assets",
+    "build_dv_backfills",
     "build_dv_checks",
     "build_dv_fsck_job",
     "build_dv_job",
@@ -58,6 +62,7 @@ _HOMES = {
     "DvTranslator": "translator",
     "SparkResource": "resources",
     "build_dv_assets": "assets",
+    "build_dv_backfills": "backfills",
     "build_dv_checks": "checks",
     "build_dv_fsck_job": "automation",
     "build_dv_job": "automation",
@@ -75,6 +80,9 @@ _HOMES = {
     "restore_op": "ops",
     "zorder_op": "ops",
 }
+
+
+speak("dagster")
 
 
 def __getattr__(name: str) -> Any:

@@ -19,25 +19,23 @@ import dagster as dg
 from packaging.version import Version
 
 from dv_maintenance.dagster import metadata, naming, nodes, partitions
-from dv_maintenance.dagster.at_work import at_work, working_on
+from dv_maintenance.dagster.backfills import keep_in_step
 from dv_maintenance.dagster.checks import asked_of, check_specs, checked_after, evaluated
 from dv_maintenance.dagster.collector import expect_definitions
 from dv_maintenance.dagster.downstream import asset_graph, reads_downstream
 from dv_maintenance.dagster.errors import in_dagster_terms
 from dv_maintenance.dagster.logs import shown_in
-from dv_maintenance.dagster.observed import DATA_VERSION_TAG, data_version_of, observed_before
+from dv_maintenance.dagster.observed import data_version_of, observe_after, observed_before
 from dv_maintenance.dagster.resources import engine_of
 from dv_maintenance.dagster.run_config import DRY_RUN, ManifestRun, OptimizeRun, VacuumRun
 from dv_maintenance.errors import UsageError
 from dv_maintenance.service import verbs
-from dv_maintenance.service.checks import PARTITIONS, Finding, due_plan
+from dv_maintenance.service.checks import PARTITIONS, Finding
 from dv_maintenance.service.outcome import Outcome
-from dv_maintenance.service.partitions import describe, due_keys, label
+from dv_maintenance.service.partitions import describe, label
 from dv_maintenance.service.tables_file import Job, TableSettings
 from dv_maintenance.storage import absolute_uri
-from dv_maintenance.tables.model import Snapshot
-from dv_maintenance.tables.registry import known_format
-from dv_maintenance.tables.table import Table
+from dv_maintenance.tables.registry import detect_on_disk, known_format
 from dv_maintenance.units import format_duration
 
 try:
@@ -50,7 +48,7 @@ __all__ = ["GROUP", "build_dv_assets"]
 GROUP = "dv_maintenance"
 # The resource that rewrites run on: a SparkResource, or another one with a `spark_session`.
 _SPARK = frozenset({"spark"})
-# Partitions that an observation or a run over the whole table records: up to half a minute with SQLite.
+# Partitions that a run over the whole table records: up to half a minute with SQLite.
 _MAX_RECORDED = 1000
 # Dagster's tag of a run for one partition; a run over a range has none.
 _PARTITION_TAG = "dagster/partition"
@@ -81,8 +79,9 @@ def _assets(table: TableSettings, group: str) -> Iterator[dg.AssetsDefinition]:
     yield from (build(table, group) for job, build in builders.items() if job in table.jobs)
 
 
-def _kinds(format: str | None) -> set[str] | None:
-    known = known_format(format)
+def _kinds(table: TableSettings) -> set[str] | None:
+    """The format that its settings name or, on local disk, its folder shows. No table elsewhere is looked at."""
+    known = known_format(table.format) or detect_on_disk(table.path)
     return {known.kind} if known is not None and known.kind else None
 
 
@@ -95,8 +94,7 @@ def _observed(table: TableSettings, group: str) -> dg.AssetsDefinition:
         owners=list(table.owners),
         tags=dict(table.tags),
         metadata=_about(table),
-        # The format of a table that was not inspected yet is unknown unless it is given.
-        kinds=_kinds(table.format),
+        kinds=_kinds(table),
         # By a run that only evaluates checks.
         skippable=True,
     )
@@ -115,7 +113,8 @@ def _observed(table: TableSettings, group: str) -> dg.AssetsDefinition:
             opened = open_once()
             snapshot = opened.snapshot()
             report = verbs.report_table(table, opened, snapshot, lambda: observed_before(context.instance, key))
-            _keep_in_step(context, table, opened, snapshot)
+            if table.partitions is not None:
+                keep_in_step(context, table, opened, snapshot)
         findings += checked_after(context.op_execution_context, table, opened, asked)
         yield dg.ObserveResult(
             asset_key=key,
@@ -124,25 +123,6 @@ def _observed(table: TableSettings, group: str) -> dg.AssetsDefinition:
         )
 
     return nodes.observable(observe, name=naming.op_name(table, "observe"), spec=spec, checks=check_specs(table))
-
-
-def _keep_in_step(context: dg.AssetExecutionContext, table: TableSettings, opened: Table, snapshot: Snapshot) -> None:
-    """Dagster's partitions, and what it knows of those without work, as a tick of the sensor does it."""
-    if table.partitions is None:
-        return
-    instance = context.instance
-    for new in partitions.missing_partitions(table, snapshot, instance):
-        instance.add_dynamic_partitions(new.partitions_def_name, list(new.partition_keys))
-    working = working_on(table, at_work(instance))
-    if working is not None and working.id != context.run.run_id:
-        return
-    for gone in partitions.gone_partitions(table, snapshot, instance):
-        for key in gone.partition_keys:
-            instance.delete_dynamic_partition(gone.partitions_def_name, key)
-    plan = due_plan(table, opened, snapshot, lambda now: reads_downstream(instance, asset_graph(context), table, now))
-    due = frozenset[str | None]() if plan is None else due_keys(table, snapshot, plan)
-    for event in partitions.nothing_to_do(table, snapshot, due, instance, _MAX_RECORDED):
-        instance.report_runless_asset_event(event)
 
 
 def _optimize(table: TableSettings, group: str) -> dg.AssetsDefinition:
@@ -183,7 +163,7 @@ def _optimize(table: TableSettings, group: str) -> dg.AssetsDefinition:
         if config.dry_run:
             _planned(context, table, "optimize", outcome, keys)
             return
-        checked_after(context.op_execution_context, table, opened)
+        observe_after(context.op_execution_context, table, opened)
         found = list(outcome.partitions.items())
         for key, of_key in found if keys else found[-_MAX_RECORDED:]:
             entries = metadata.of_partition(of_key)
@@ -203,6 +183,7 @@ def _optimize(table: TableSettings, group: str) -> dg.AssetsDefinition:
         name=naming.op_name(table, "optimize"),
         spec=_spec(table, "optimize", group, description),
         pool=naming.pool(table),
+        tags=table.op_tags,
         config=OptimizeRun,
         resources=_SPARK,
         backfill_policy=partitions.backfill_policy(table),
@@ -234,10 +215,7 @@ def _vacuum(table: TableSettings, group: str) -> dg.AssetsDefinition:
         if config.dry_run:
             _planned(context, table, "vacuum", outcome)
             return
-        if after is not None:
-            tags = {DATA_VERSION_TAG: data_version_of(context.instance, key, after.data_version)}
-            context.log_event(dg.AssetObservation(key, metadata=metadata.of_table(after), tags=tags))
-        checked_after(context.op_execution_context, table, opened)
+        observe_after(context.op_execution_context, table, opened, after)
         yield dg.MaterializeResult(metadata=metadata.render(outcome))
 
     return nodes.materializable(
@@ -245,6 +223,7 @@ def _vacuum(table: TableSettings, group: str) -> dg.AssetsDefinition:
         name=naming.op_name(table, "vacuum"),
         spec=_spec(table, "vacuum", group, description),
         pool=naming.pool(table),
+        tags=table.op_tags,
         config=VacuumRun,
     )
 
@@ -263,7 +242,7 @@ def _manifest(table: TableSettings, group: str) -> dg.AssetsDefinition:
         if config.dry_run:
             _planned(context, table, "manifest", outcome)
             return
-        checked_after(context.op_execution_context, table, opened)
+        observe_after(context.op_execution_context, table, opened)
         yield dg.MaterializeResult(metadata=metadata.render(outcome))
 
     return nodes.materializable(
@@ -271,6 +250,7 @@ def _manifest(table: TableSettings, group: str) -> dg.AssetsDefinition:
         name=naming.op_name(table, "manifest"),
         spec=_spec(table, "manifest", group, description),
         pool=naming.pool(table),
+        tags=table.op_tags,
         config=ManifestRun,
         resources=_SPARK,
     )
@@ -287,10 +267,17 @@ def _about(table: TableSettings) -> dict[str, Any]:
 def _planned(
     context: dg.AssetExecutionContext, table: TableSettings, job: Job, outcome: Outcome, keys: Sequence[str] = ()
 ) -> None:
-    """Show a dry run. Nothing was done, so the asset gets no materialization."""
+    """Show a dry run. Nothing was done, so the asset gets no materialization.
+
+    Raises
+    ------
+    Failure : the run itself would be refused.
+    """
     entries = metadata.render(outcome) | {DRY_RUN: True}
     partition = keys[0] if len(keys) == 1 else None
     context.log_event(dg.AssetObservation(naming.job_key(table, job), metadata=entries, partition=partition))
+    if outcome.refused:
+        raise dg.Failure(f"the run would be refused: {outcome.refused}", metadata=entries, allow_retries=False)
 
 
 def _spec(table: TableSettings, job: Job, group: str, description: str) -> dg.AssetSpec:

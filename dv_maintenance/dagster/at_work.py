@@ -58,7 +58,7 @@ class Working:
 
 def at_work(instance: dg.DagsterInstance) -> dict[str, Working]:
     """What works on each asset key (``AssetKey.to_user_string()``), on each op of a run of a whole job, and on each
-    location of a table (``naming.pool``) for which a sensor requested a run.
+    location of a table (``naming.location``) for which a sensor requested a run.
     """
     found = {key: Working(backfill, "backfill") for backfill, key in _backfills(instance)}
     return found | dict(_runs(instance))
@@ -69,7 +69,7 @@ def working_on(table: TableSettings, found: Mapping[str, Working]) -> Working | 
     if not found:
         return None  # a tick asks for each of its tables
     assets = (naming.job_key(table, job).to_user_string() for job in JOBS)
-    names = (*assets, *(naming.op_name(table, what) for what in (*JOBS, *_OPS)), naming.pool(table))
+    names = (*assets, *(naming.op_name(table, what) for what in (*JOBS, *_OPS)), naming.location(table))
     return next((found[name] for name in names if name in found), None)
 
 
@@ -79,13 +79,13 @@ def defined_elsewhere(
     """Who else maintains the table's location, under another name: another component of this code location, or another
     code location, as far as its sensor requested a run within the last day.
     """
-    pool = naming.pool(table)
+    location = naming.location(table)
     if graph is not None:
         own = set(naming.job_keys(table, JOBS))
         for node in graph.asset_nodes:
-            if pool in (node.pools or ()) and node.key not in own:
+            if location in (node.pools or ()) and node.key not in own:
                 return f"the asset {node.key.to_user_string()}"
-    recent = dg.RunsFilter(tags={naming.LOCATION_TAG: pool}, created_after=datetime.now(UTC) - timedelta(days=1))
+    recent = dg.RunsFilter(tags={naming.LOCATION_TAG: location}, created_after=datetime.now(UTC) - timedelta(days=1))
     records = instance.get_run_records(recent, limit=_RECENT)
     other = next((each.dagster_run for each in records if _of_another(each.dagster_run, table)), None)
     return None if other is None else f"the table {other.tags[naming.TABLE_TAG]} (run {other.run_id[:8]})"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any
 
@@ -23,18 +23,27 @@ _MOST_IN_A_PRESET = 100
 _DESCRIPTION = "Observes every table, then runs its jobs (optimize, vacuum, manifest) by its settings."
 
 
-def build_dv_job(tables: Iterable[TableSettings], *, name: str = "dv_maintenance", jobs: Iterable[Job] = JOBS) -> Any:
+def build_dv_job(
+    tables: Iterable[TableSettings],
+    *,
+    name: str = "dv_maintenance",
+    jobs: Iterable[Job] = JOBS,
+    tags: Mapping[str, str] | None = None,
+) -> Any:
     """A job that observes every table with ``observe``, then runs those of ``jobs`` that the table has. It runs in one
     process with one Spark session. Without ``optimize`` in ``jobs`` nothing is observed. The check ``fsck`` is not part
     of it.
 
     It excludes ``optimize`` of tables with ``partitions``: a Dagster job can't cover assets with different partitions.
+
+    tags : of its runs.
     """
     wanted = frozenset(jobs)
     keys = [key for table in tables for key in _keys(table, wanted)]
     return dg.define_asset_job(
         name,
         selection=dg.AssetSelection.assets(*keys) - _FsckChecks(),
+        tags=tags,
         executor_def=dg.in_process_executor,
         description=_DESCRIPTION
         if "optimize" in wanted
@@ -42,7 +51,9 @@ def build_dv_job(tables: Iterable[TableSettings], *, name: str = "dv_maintenance
     )
 
 
-def build_dv_presets(tables: Iterable[TableSettings], *, name: str = "dv_maintenance") -> list[Any]:
+def build_dv_presets(
+    tables: Iterable[TableSettings], *, name: str = "dv_maintenance", tags: Mapping[str, str] | None = None
+) -> list[Any]:
     """Two jobs for Dagster's launchpad, which opens with their run config: ``<name>_plan`` changes nothing and shows
     what ``optimize`` would do, ``<name>_purge`` purges every deletion vector. Tables can be taken out there, and
     settings changed. None for more than a hundred tables, whose config would be too long to read, nor for tables with
@@ -57,6 +68,7 @@ def build_dv_presets(tables: Iterable[TableSettings], *, name: str = "dv_mainten
         dg.define_asset_job(
             f"{name}_{what}",
             selection=dg.AssetSelection.assets(*(naming.job_key(table, "optimize") for table in chosen)),
+            tags=tags,
             config={"ops": {naming.op_name(table, "optimize"): {"config": config} for table in chosen}},
             executor_def=dg.in_process_executor,
             description=description,
@@ -66,11 +78,14 @@ def build_dv_presets(tables: Iterable[TableSettings], *, name: str = "dv_mainten
     ]
 
 
-def build_dv_fsck_job(tables: Iterable[TableSettings], *, name: str = "dv_fsck") -> Any:
+def build_dv_fsck_job(
+    tables: Iterable[TableSettings], *, name: str = "dv_fsck", tags: Mapping[str, str] | None = None
+) -> Any:
     """A job that runs the check ``fsck`` of every table, one after the other. It needs no Spark and repairs nothing."""
     return dg.define_asset_job(
         name,
         selection=dg.AssetSelection.checks(*(dg.AssetCheckKey(naming.table_key(table), FSCK) for table in tables)),
+        tags=tags,
         executor_def=dg.in_process_executor,
         description="Reads every data file's footer and every deletion vector of all tables.",
     )
@@ -99,14 +114,19 @@ def _keys(table: TableSettings, jobs: frozenset[Job]) -> list[dg.AssetKey]:
 
 
 def build_dv_schedule(
-    job: Any, *, name: str = "dv_daily", cron_schedule: str = "0 3 * * *", execution_timezone: str = "UTC"
+    job: Any,
+    *,
+    name: str = "dv_daily",
+    cron_schedule: str = "0 3 * * *",
+    execution_timezone: str = "UTC",
+    default_status: dg.DefaultScheduleStatus = dg.DefaultScheduleStatus.STOPPED,
 ) -> dg.ScheduleDefinition:
-    """A nightly schedule for the job of :func:`build_dv_job`; stopped until a user starts it."""
+    """A nightly schedule for the job of :func:`build_dv_job`; by default stopped until a user starts it."""
     return dg.ScheduleDefinition(
         name=name,
         job=job,
         cron_schedule=cron_schedule,
         execution_timezone=execution_timezone,
-        default_status=dg.DefaultScheduleStatus.STOPPED,
+        default_status=default_status,
         description="Scheduled maintenance. Files expire with time, so a vacuum may have work without new commits.",
     )

@@ -15,6 +15,7 @@ import dagster as dg
 
 from dv_maintenance.dagster import naming, nodes
 from dv_maintenance.dagster.downstream import asset_graph, reads_downstream
+from dv_maintenance.dagster.logs import without_omissions
 from dv_maintenance.errors import redacted
 from dv_maintenance.service.checks import (
     CHECKS,
@@ -110,6 +111,7 @@ def asked_of(context: dg.OpExecutionContext | dg.AssetExecutionContext) -> list[
     """The checks that this step evaluates. ``fsck`` only in runs without assets: whoever observes a table on its page
     gets all its checks, and did not ask for that one.
     """
+    without_omissions(context.log)
     names = [key.name for key in context.selected_asset_check_keys]
     if FSCK in names and context.job_def.asset_layer.selected_asset_keys:
         context.log.info("fsck reads every file, and only runs without assets")

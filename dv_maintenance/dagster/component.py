@@ -12,8 +12,9 @@ from packaging.version import Version
 from pydantic import BaseModel, Field, PrivateAttr
 
 from dv_maintenance.config import Document, Location
-from dv_maintenance.dagster.assets import build_dv_assets
+from dv_maintenance.dagster.assets import GROUP, build_dv_assets
 from dv_maintenance.dagster.automation import build_dv_fsck_job, build_dv_job, build_dv_presets, build_dv_schedule
+from dv_maintenance.dagster.backfills import build_dv_backfills
 from dv_maintenance.dagster.checks import build_dv_checks
 from dv_maintenance.dagster.folders import build_dv_folders_sensor
 from dv_maintenance.dagster.lake import build_dv_lake_report
@@ -25,6 +26,7 @@ from dv_maintenance.dagster.sensor import build_dv_sensor
 from dv_maintenance.dagster.translator import DvTranslator
 from dv_maintenance.errors import UsageError
 from dv_maintenance.service import settings
+from dv_maintenance.service.file_check import remarks
 from dv_maintenance.service.listing import Listing
 from dv_maintenance.service.policies import Policy
 from dv_maintenance.service.tables_file import TableSettings, WatchConfig
@@ -97,7 +99,8 @@ else:
 class DvMaintainedTables(_Listing):
     """Maintained tables: their assets, checks, sensor, jobs and schedules.
 
-    Sensor and schedules start stopped. A subclass may override :meth:`get_translator` to change keys and specs.
+    Sensor and schedules start stopped, unless ``default_status`` is ``running``. A subclass may override
+    :meth:`get_translator` to change keys and specs.
     """
 
     name: str = Field(
@@ -111,6 +114,10 @@ class DvMaintainedTables(_Listing):
     spark: Spark | None = Field(
         default=None,
         description="Without it, the location needs a resource spark: a SparkResource, or one with a spark_session.",
+    )
+
+    default_status: settings.Status = Field(
+        default="stopped", description="running: sensors and schedules run as soon as the location is loaded."
     )
 
     window: Window | None = Field(
@@ -167,6 +174,9 @@ class DvMaintainedTables(_Listing):
         """
         document = self._document()
         written = WatchConfig.of(document)
+        for remark in remarks(written, document):
+            # `dg check defs` shows no other logger's lines, and no Python warnings.
+            dg.get_dagster_logger().warning(remark)
         config = written.rooted(_folder(context, document))
         listing = Listing({}) if state_path is None else Listing.from_json(state_path.read_text(encoding="utf-8"))
         located = config.located(document.where, listing.finder(written, config))
@@ -178,35 +188,45 @@ class DvMaintainedTables(_Listing):
             for (place, _), table in zip(located, tables, strict=True)
             for each in _assets(table, document.where(place))
         ]
+        tags = config.defaults.run_tags
         scheduled = settings.scheduled_jobs(config.name, config.schedule)
-        jobs = [build_dv_job(tables, name=each.name, jobs=each.jobs) for each in scheduled]
+        jobs = [build_dv_job(tables, name=each.name, jobs=each.jobs, tags=tags) for each in scheduled]
         schedules = [
-            build_dv_schedule(
-                job, name=f"{each.name}_schedule", cron_schedule=each.cron, execution_timezone=each.timezone
-            )
+            _schedule(config, job, each.cron, each.timezone)
             for each, job in zip(scheduled, jobs, strict=True)
             if each.cron is not None
         ]
-        jobs += build_dv_presets(tables, name=config.name)
+        jobs += build_dv_presets(tables, name=config.name, tags=tags)
         if config.schedule is not None and config.schedule.fsck_cron is not None:
-            fsck = build_dv_fsck_job(tables, name=f"{config.name}_fsck")
-            cron, timezone = config.schedule.fsck_cron, config.schedule.timezone
+            fsck = build_dv_fsck_job(tables, name=f"{config.name}_fsck", tags=tags)
             jobs.append(fsck)
-            schedules.append(
-                build_dv_schedule(
-                    fsck, name=f"{config.name}_fsck_schedule", cron_schedule=cron, execution_timezone=timezone
-                )
+            schedules.append(_schedule(config, fsck, config.schedule.fsck_cron, config.schedule.timezone))
+        at_night = config.window is not None or config.budget is not None
+        if any(table.partitions is not None and "optimize" in table.jobs for table in tables):
+            backfills = build_dv_backfills(tables, name=f"{config.name}_backfills", tags=tags)
+            jobs.append(backfills)
+            if config.schedule is not None and config.schedule.cron is not None and not at_night:
+                schedules.append(_schedule(config, backfills, config.schedule.cron, config.schedule.timezone))
+        if at_night:
+            night = build_dv_night(
+                tables, window=config.window, budget=config.budget, name=f"{config.name}_night", tags=tags
             )
-        if config.window is not None or config.budget is not None:
-            night = build_dv_night(tables, window=config.window, budget=config.budget, name=f"{config.name}_night")
             jobs.append(night)
-            schedules += _at_opening(night, f"{config.name}_night_schedule", config)
+            if config.window is not None:
+                schedules.append(_schedule(config, night, config.window.cron, config.window.timezone))
         assets = translator.assets(tables, assets)
         report = None
         if config.report is not None:
-            report = build_dv_lake_report(tables, name=f"{config.name}/lake_report", metrics=config.report.metrics)
+            report = build_dv_lake_report(
+                tables,
+                name=f"{config.name}/lake_report",
+                group_name=config.defaults.group_name or GROUP,
+                owners=config.defaults.owners,
+                tags=config.defaults.tags,
+                metrics=config.report.metrics,
+            )
             assets = [*assets, report]
-            schedules += _report_schedule(report, f"{config.name}_report_schedule", config.report)
+            schedules += _report_schedule(report, f"{config.name}_report_schedule", config)
         return dg.Definitions(
             assets=assets,
             asset_checks=build_dv_checks(tables),
@@ -248,6 +268,7 @@ def _sensors(
             rewrites=config.window is None and config.budget is None,
             report=report,
             report_every_seconds=3600 if config.report is None else config.report.every_seconds,
+            default_status=_sensor_status(config, config.sensor),
         )
 
 
@@ -260,24 +281,39 @@ def _folder_sensors(
             [table for _, table in located],
             name=f"{config.name}_folders_sensor",
             kept=kept,
+            default_status=_sensor_status(config, config.sensor),
         )
 
 
-def _report_schedule(report: dg.AssetsDefinition, name: str, when: settings.Report) -> Iterator[dg.ScheduleDefinition]:
-    if when.cron is not None:
+def _sensor_status(config: WatchConfig, sensor: settings.Sensor) -> dg.DefaultSensorStatus:
+    return dg.DefaultSensorStatus[(sensor.default_status or config.default_status).upper()]
+
+
+def _schedule_status(config: WatchConfig) -> dg.DefaultScheduleStatus:
+    own = None if config.schedule is None else config.schedule.default_status
+    return dg.DefaultScheduleStatus[(own or config.default_status).upper()]
+
+
+def _schedule(config: WatchConfig, job: Any, cron: str, timezone: str) -> dg.ScheduleDefinition:
+    return build_dv_schedule(
+        job,
+        name=f"{job.name}_schedule",
+        cron_schedule=cron,
+        execution_timezone=timezone,
+        default_status=_schedule_status(config),
+    )
+
+
+def _report_schedule(report: dg.AssetsDefinition, name: str, config: WatchConfig) -> Iterator[dg.ScheduleDefinition]:
+    when = config.report
+    if when is not None and when.cron is not None:
         yield dg.ScheduleDefinition(
             name=name,
             target=dg.AssetSelection.assets(report.key),
             cron_schedule=when.cron,
             execution_timezone=when.timezone,
-            default_status=dg.DefaultScheduleStatus.STOPPED,
+            default_status=_schedule_status(config),
         )
-
-
-def _at_opening(night: dg.JobDefinition, name: str, config: WatchConfig) -> Iterator[dg.ScheduleDefinition]:
-    window = config.window
-    if window is not None:
-        yield build_dv_schedule(night, name=name, cron_schedule=window.cron, execution_timezone=window.timezone)
 
 
 def _lines(tree: "SourcePositionTree", location: Location) -> Iterator[tuple[Location, int]]:

@@ -54,7 +54,7 @@ def in_dagster_terms(step: _Step) -> Iterator[None]:
             if isinstance(error, DamagedTableError | StorageDeniedError):
                 tags[naming.DAMAGE_TAG] = "true"
             step.instance.add_run_tags(step.run.run_id, tags)
-        report = {key: value for key, value in error.to_json().items() if value is not None}
+        report = {key: value for key, value in error.to_json().items() if value is not None and key != "remedy"}
         raise dg.Failure(description=str(error), metadata=report, allow_retries=False) from error
 
 

@@ -24,8 +24,9 @@ def build_dv_folders_sensor(
     name: str = "dv_folders",
     kept: bool,
     minimum_interval_seconds: int = 3600,
+    default_status: dg.DefaultSensorStatus = dg.DefaultSensorStatus.STOPPED,
 ) -> dg.SensorDefinition:
-    """A sensor that searches folders and changes nothing; stopped until a user starts it.
+    """A sensor that searches folders and changes nothing; by default stopped until a user starts it.
 
     search : returns the tables that the location would have.
     tables : those that it has.
@@ -37,7 +38,7 @@ def build_dv_folders_sensor(
     @dg.sensor(
         name=name,
         minimum_interval_seconds=minimum_interval_seconds,
-        default_status=dg.DefaultSensorStatus.STOPPED,
+        default_status=default_status,
         description="Searches the folders and reports in its ticks which tables are new or gone. It requests no runs.",
     )
     def sensor(context: dg.SensorEvaluationContext) -> dg.SkipReason:

@@ -12,7 +12,7 @@ from dagster._core.log_manager import DagsterLogHandler
 
 from dv_maintenance.errors import redacted
 
-__all__ = ["shown_in"]
+__all__ = ["shown_in", "without_omissions"]
 
 _PACKAGE: Final = "dv_maintenance"
 # A code server evaluates several sensors at once; each gets only its own lines.
@@ -33,6 +33,23 @@ def _managed() -> bool:
     """Whether Dagster collects the package's lines itself: ``python_logs: managed_python_loggers`` in dagster.yaml."""
     handlers = [*logging.getLogger(_PACKAGE).handlers, *logging.getLogger().handlers]
     return any(isinstance(handler, DagsterLogHandler) for handler in handlers)
+
+
+class _Omissions(logging.Filter):
+    """Without Dagster's line on checks that a step leaves out: ``fsck`` in each observation, all but ``readable`` of a
+    table that can't be read.
+    """
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return "did not yield or return expected outputs" not in record.getMessage()
+
+
+_OMISSIONS: Final = _Omissions()
+
+
+def without_omissions(log: logging.Logger) -> None:
+    """Leave these lines out of a step's log."""
+    log.addFilter(_OMISSIONS)
 
 
 @contextmanager

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable
 from hashlib import sha256
 from typing import TYPE_CHECKING, Literal
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 import dagster as dg
 
@@ -26,17 +27,20 @@ __all__ = [
     "VERSION_TAG",
     "job_key",
     "job_keys",
+    "location",
     "op_name",
+    "page",
     "pool",
     "table_key",
     "work_tag",
 ]
 
 TABLE_TAG = "dv/table"
-LOCATION_TAG = "dv/location"
+# The page hides tags of this form: only a sensor needs these.
+LOCATION_TAG = ".dagster/dv.location"
 VERSION_TAG = "dv/version"
 JOBS_TAG = "dv/jobs"
-SETTINGS_TAG = "dv/settings"
+SETTINGS_TAG = ".dagster/dv.settings"
 REFUSED_TAG = "dv/not_retryable"
 DAMAGE_TAG = "dv/damaged"
 SHARED_TAG = "dv/tables"
@@ -70,19 +74,31 @@ def op_name(table: TableSettings, what: str) -> str:
 
 
 def pool(table: TableSettings) -> str:
-    """One pool per location, so that two definitions of one table take turns, under whatever names. It only avoids
-    lost work; the commit keeps the table correct.
+    """One pool per location, so that two definitions of one table take turns, under whatever names; or the one that its
+    settings name. It only avoids lost work: commits keep tables correct.
     """
+    return table.pool or location(table)
+
+
+def location(table: TableSettings) -> str:
+    """Short, and the same for every definition of the table."""
     uri = absolute_uri(table.path)
     last = _NOT_IN_OPS.sub("_", unquote(uri.rstrip("/").rpartition("/")[2]))
     return f"dv_{last}_{sha256(uri.encode()).hexdigest()[:6]}"
+
+
+def page(table: TableSettings, view: str) -> str:
+    """The path of a view of the table's page. Dagster+ has a page for each deployment."""
+    deployment = os.environ.get("DAGSTER_CLOUD_DEPLOYMENT_NAME")
+    parts = "/".join(quote(part) for part in table_key(table).path)
+    return f"{'' if deployment is None else f'/{quote(deployment)}'}/assets/{parts}?view={view}"
 
 
 def work_tag(key: str) -> str:
     """The name of the tag that a shared run has for a part of its work, given the key of that part. Names of tags are
     short, and a run has one value for each.
     """
-    return f"dv/work.{sha256(key.encode()).hexdigest()[:24]}"
+    return f".dagster/dv.work.{sha256(key.encode()).hexdigest()[:24]}"
 
 
 def _slug(name: str) -> str:

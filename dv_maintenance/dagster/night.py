@@ -4,7 +4,7 @@
 
 import math
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -12,10 +12,10 @@ from typing import Any
 import dagster as dg
 
 from dv_maintenance.dagster import metadata, naming
-from dv_maintenance.dagster.checks import checked_after
 from dv_maintenance.dagster.downstream import asset_graph, reads_downstream
 from dv_maintenance.dagster.errors import in_dagster_terms
 from dv_maintenance.dagster.logs import shown_in
+from dv_maintenance.dagster.observed import observe_after
 from dv_maintenance.dagster.resources import engine_of
 from dv_maintenance.dagster.run_config import DRY_RUN
 from dv_maintenance.service.night import NightTable, Window, by_policy, clock, opened_at, work_through
@@ -27,11 +27,17 @@ _SINCE = "waiting_since"
 
 
 def build_dv_night(
-    tables: Iterable[TableSettings], *, window: Window | None, budget: int | None, name: str = "dv_night"
+    tables: Iterable[TableSettings],
+    *,
+    window: Window | None,
+    budget: int | None,
+    name: str = "dv_night",
+    tags: Mapping[str, str] | None = None,
 ) -> dg.JobDefinition:
     """A job that rewrites files of every table with ``optimize``, as far as window and budget allow.
 
     budget : milliseconds.
+    tags : of its runs.
 
     Each table gets a materialization of its ``optimize`` as soon as its work is done. One that has to wait gets an
     observation with the reason, so that it does not count as maintained. If a table fails, the others continue, and the
@@ -61,7 +67,7 @@ def build_dv_night(
             ):
                 _record(context, found)
                 if found.outcome is not None and found.outcome.numbers.get("steps"):
-                    checked_after(context, found.table)
+                    observe_after(context, found.table)
                 if found.outcome is not None:
                     alerts |= dict.fromkeys(found.outcome.lines.get("alerts", ()))
                 if found.error is not None or (found.outcome is not None and found.outcome.problems):
@@ -75,7 +81,7 @@ def build_dv_night(
                 allow_retries=False,
             )
 
-    @dg.job(name=name, executor_def=dg.in_process_executor)
+    @dg.job(name=name, executor_def=dg.in_process_executor, tags=tags)
     def job() -> None:
         night()
 

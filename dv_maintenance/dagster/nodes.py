@@ -28,6 +28,7 @@ def materializable(
     name: str,
     spec: dg.AssetSpec,
     pool: str,
+    tags: Mapping[str, Any],
     config: type[dg.Config],
     resources: frozenset[str] = frozenset(),
     backfill_policy: dg.BackfillPolicy | None = None,
@@ -42,6 +43,7 @@ def materializable(
         outs={output: out},
         config_schema=_schema(config),
         required_resource_keys=resources,
+        tags=dict(tags),
         pool=pool,
     )
     return dg.AssetsDefinition(

@@ -15,10 +15,9 @@ import dagster as dg
 from pydantic import Field
 
 from dv_maintenance.dagster import metadata, naming
-from dv_maintenance.dagster.checks import checked_after
 from dv_maintenance.dagster.errors import in_dagster_terms
 from dv_maintenance.dagster.logs import shown_in
-from dv_maintenance.dagster.observed import DATA_VERSION_TAG, data_version_of, observed_before
+from dv_maintenance.dagster.observed import observe_after
 from dv_maintenance.dagster.resources import engine_of
 from dv_maintenance.service import verbs
 from dv_maintenance.service.outcome import Outcome
@@ -155,26 +154,20 @@ def settings_of(table: TableSettings, what: str, description: str, config: Any, 
         "config_schema": config,
         "out": dg.Out(dict, description="The report that the command line prints with --json."),
         "pool": naming.pool(table),
-        "tags": {naming.TABLE_TAG: table.name},
+        "tags": {**table.op_tags, naming.TABLE_TAG: table.name},
         "required_resource_keys": {_SPARK} if spark else set(),
     }
 
 
 def run(context: dg.OpExecutionContext, table: TableSettings, work: Callable[[Table], Outcome]) -> dict[str, Any]:
     """Do the work, and show its outcome in the log, the op's metadata and the table's page."""
-    key = naming.table_key(table)
     with in_dagster_terms(context), shown_in(context.log):
         opened = verbs.opened(table)
         outcome = work(opened)
-        after = verbs.report_table(table, opened, opened.snapshot(), lambda: observed_before(context.instance, key))
     context.log.info(outcome.reason)
     entries = metadata.render(outcome, names={})
     context.add_output_metadata(entries)
-    known = after.data_version
-    tags = None if known is None else {DATA_VERSION_TAG: data_version_of(context.instance, key, known)}
-    state = {"reason": entries["reason"], **metadata.of_table(after)}
-    context.log_event(dg.AssetObservation(key, metadata=state, tags=tags))
-    checked_after(context, table, opened)
+    observe_after(context, table, opened, more={"reason": entries["reason"]})
     if outcome.problems:
         raise dg.Failure(f"not verified: {'; '.join(outcome.problems)}", metadata=entries, allow_retries=False)
     return dict(outcome.report)

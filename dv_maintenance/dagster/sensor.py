@@ -69,9 +69,10 @@ def build_dv_sensor(
     rewrites: bool = True,
     report: dg.AssetsDefinition | None = None,
     report_every_seconds: float = 3600,
+    default_status: dg.DefaultSensorStatus = dg.DefaultSensorStatus.STOPPED,
     description: str = "Inspects new versions of the tables and requests the maintenance that is due.",
 ) -> dg.SensorDefinition:
-    """One sensor for all these tables, stopped until a user starts it.
+    """One sensor for all these tables, by default stopped until a user starts it.
 
     A tick costs one probe per unchanged table. A table gets at most one run at a time, for the jobs that are due. It
     gets another one only at a new version, under other settings, or after a failure, up to three times. After an error
@@ -95,7 +96,7 @@ def build_dv_sensor(
     @dg.sensor(
         name=name,
         minimum_interval_seconds=minimum_interval_seconds,
-        default_status=dg.DefaultSensorStatus.STOPPED,
+        default_status=default_status,
         asset_selection=dg.AssetSelection.assets(
             *(key for table in watched for key in naming.job_keys(table, table.jobs)),
             *(() if report is None else (report.key,)),
@@ -109,9 +110,9 @@ def build_dv_sensor(
         if found.requests and found.reason:
             context.log.info(found.reason)
         requests = found.requests if rewrites else _without_rewrites(found.requests)
-        groups = together(requests)
-        in_one_process = _in_one_process(context.repository_def) if any(len(group) > 1 for group in groups) else {}
         by_name = {table.name: table for table in watched}
+        groups = _together(requests, by_name)
+        in_one_process = _in_one_process(context.repository_def) if any(len(group) > 1 for group in groups) else {}
         for table in (by_name[request.table] for request in requests):
             if (other := defined_elsewhere(table, dagster.instance, dagster.graph)) is not None:
                 context.log.warning(
@@ -211,6 +212,14 @@ class _Dagster:
         self.events.append(check_evaluation(table, finding))
 
 
+def _together(requests: Iterable[RunRequest], tables: Mapping[str, TableSettings]) -> list[tuple[RunRequest, ...]]:
+    """A run has one set of tags: tables with other ``run_tags`` share none."""
+    alike: dict[frozenset[tuple[str, str]], list[RunRequest]] = {}
+    for request in requests:
+        alike.setdefault(frozenset(tables[request.table].run_tags.items()), []).append(request)
+    return [group for same in alike.values() for group in together(same)]
+
+
 def _run_request(
     tables: Sequence[TableSettings], group: Sequence[RunRequest], in_one_process: Mapping[str, Any]
 ) -> dg.RunRequest:
@@ -218,25 +227,18 @@ def _run_request(
     ends = (ASSET_PARTITION_RANGE_START_TAG, ASSET_PARTITION_RANGE_END_TAG)
     first = group[0]
     shared = len(group) > 1
-    tags = {
-        naming.SHARED_TAG: str(len(group)),
-        naming.JOBS_TAG: "vacuum",
-        **{naming.work_tag(request.key): request.table for request in group},
-    }
+    tags = _tags(first) | {naming.LOCATION_TAG: naming.location(tables[0])}
+    tags |= dict(zip(ends, first.partitions or (), strict=False))
+    if shared:
+        tags = {naming.work_tag(request.key): request.table for request in group}
+        tags |= {naming.SHARED_TAG: str(len(group)), naming.JOBS_TAG: "vacuum"}
     return dg.RunRequest(
         run_key=key_of(group),
         run_config=dict(in_one_process) if shared else None,
         asset_selection=[
             key for table, request in zip(tables, group, strict=True) for key in naming.job_keys(table, request.jobs)
         ],
-        tags=_MAX_RUNTIME
-        | (
-            tags
-            if shared
-            else _tags(first)
-            | {naming.LOCATION_TAG: naming.pool(tables[0])}
-            | dict(zip(ends, first.partitions or (), strict=False))
-        ),
+        tags={**_MAX_RUNTIME, **tables[0].run_tags, **tags},
     )
 
 

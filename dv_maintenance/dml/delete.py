@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from dv_maintenance.dml.catalyst import is_deterministic, predicate_of
 from dv_maintenance.dml.condition import Condition
+from dv_maintenance.dml.in_process import all_positions_here, columns_in, predicate_here, true_for
 from dv_maintenance.dml.keys import KeyColumn, Keys, keys_of_files, keys_of_rows
 from dv_maintenance.dml.names import alike, quoted, unused
 from dv_maintenance.dml.operation import DmlReport, Work, deleted_rows, row_level, run, session_of
@@ -35,7 +36,7 @@ from dv_maintenance.tables.rows import DeletedRows, RowChanges
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from dv_maintenance.engine.spark import SparkEngine
+    from dv_maintenance.engine import Engine
     from dv_maintenance.tables.model import Snapshot
     from dv_maintenance.tables.predicate import Predicate
     from dv_maintenance.tables.rows import RowLevelTable
@@ -50,7 +51,7 @@ _BROADCAST_KEYS: Final = 4_000_000
 
 def delete(
     table: Table,
-    spark: SparkSession | SparkEngine,
+    engine: SparkSession | Engine,
     condition: str | None = None,
     *,
     keys: DataFrame | str | None = None,
@@ -63,11 +64,13 @@ def delete(
     condition : deletes the rows for which it is true.
     keys : a DataFrame, or the path of a table, or of a Parquet, CSV or JSON file or folder. Deletes the rows whose
         values in the columns ``on`` equal those of a key; a null equals nothing.
-    spark : provides a session; used only if files have to be opened or the condition has to be analyzed.
+    engine : a session, or an engine that provides one; used only if files have to be opened or the condition has to be
+        analyzed. ``LocalEngine`` and ``AutoEngine`` evaluate conditions in this process, see ``dml.in_process``.
 
     Raises
     ------
-    UsageError : both a condition and keys are given; Spark does not understand the condition; a column does not exist.
+    UsageError : both a condition and keys are given; Spark does not understand the condition; a column does not exist;
+        the engine has no Spark, and keys or the condition need it.
     RefusedError : rows of a file have to be deleted but the table allows no deletion vectors; or the table may not be
         changed.
     ConflictError : other writers interfered in each of ``max_attempts`` attempts; nothing was changed.
@@ -80,28 +83,32 @@ def delete(
         )
         raise UsageError(problem, table=table.uri, next_step="give either a condition, or keys and their columns")
     if keys is not None:
-        erase = _Keys(target, spark, keys, tuple(on))
+        erase = _Keys(target, engine, keys, tuple(on))
         try:
             return run(target, "DELETE", erase.find, max_attempts=max_attempts, dry_run=dry_run)
         finally:
             erase.release()
-    matching = _Matching(target, spark, condition)
+    matching = _Matching(target, engine, condition)
     return run(target, "DELETE", matching.find, max_attempts=max_attempts, dry_run=dry_run)
 
 
 class _Matching:
     """The rows for which a condition is true."""
 
-    def __init__(self, table: RowLevelTable, spark: SparkSession | SparkEngine, sql: str | None) -> None:
-        self._table, self._spark, self._sql = table, spark, sql
+    def __init__(self, table: RowLevelTable, engine: SparkSession | Engine, sql: str | None) -> None:
+        self._table, self._engine, self._sql = table, engine, sql
 
     def find(self, snapshot: Snapshot) -> Work:
         started = time.perf_counter()
         if self._sql is None:
             return _work(_whole(snapshot), _any, started, [])
-        condition = Condition.parse(self._sql, snapshot.schema.names)
         conditions = [f"({self._sql})"]
-        session = session_of(self._spark)
+        here = predicate_here(self._engine, self._table, snapshot, self._sql)
+        if here is not None:
+            narrowed = self._narrowing(snapshot, here)
+            return _work(self._rows_here(snapshot, here), lambda added: _any(narrowed(added)), started, conditions)
+        condition = Condition.parse(self._sql, snapshot.schema.names)
+        session = session_of(self._engine)
         schema = pa.schema([snapshot.schema.field(name) for name in condition.columns])
         by_partition = condition.only_about(snapshot.partition_columns)
         with spark_errors(snapshot.schema.names):
@@ -136,15 +143,36 @@ class _Matching:
         found = positions(matching, live.file, live.row)[0] if tasks else {}
         return deleted_rows(self._table, tasks, found)
 
+    def _rows_here(self, snapshot: Snapshot, predicate: Predicate) -> tuple[DeletedRows, ...]:
+        named = columns_in(predicate, snapshot.schema).names
+        chosen = self._narrowing(snapshot, predicate)(snapshot)
+        if {*named} <= {*snapshot.partition_columns}:
+            return _whole(chosen)
+        tasks = self._table.scan_tasks(chosen, named)
+        return deleted_rows(self._table, tasks, all_positions_here(tasks, predicate, self._table.storage.options))
+
+    def _narrowing(self, snapshot: Snapshot, predicate: Predicate) -> Callable[[Snapshot], Snapshot]:
+        """Keeps the files that may hold matching rows; if partitions decide, those that hold no others."""
+        named = columns_in(predicate, snapshot.schema).names
+        if not {*named} <= {*snapshot.partition_columns}:
+            return lambda given: files_that_may_match(self._table, given, predicate)
+
+        def narrowed(given: Snapshot) -> Snapshot:
+            some = _one_of_each_partition(given)
+            rows, partition = _partition_rows(some, self._table.scan_tasks(some, named), named)
+            return _in_partitions(given, true_for(rows, predicate).column(partition).to_pylist())
+
+        return narrowed
+
 
 class _Keys:
     """The rows that a table of keys names."""
 
     def __init__(
-        self, table: RowLevelTable, spark: SparkSession | SparkEngine, keys: DataFrame | str, on: tuple[str, ...]
+        self, table: RowLevelTable, engine: SparkSession | Engine, keys: DataFrame | str, on: tuple[str, ...]
     ) -> None:
         self._table, self._on = table, on
-        self._spark = spark
+        self._engine = engine
         self._source = keys
         self._columns: list[KeyColumn] = []
         self._keys: Keys | None = None
@@ -159,7 +187,7 @@ class _Keys:
 
         started = time.perf_counter()
         columns = _key_columns(snapshot, self._on)
-        session = session_of(self._spark)
+        session = session_of(self._engine)
         keys = self._of(session, columns)
         names = [column.name for column in columns]
         few = keys.counts.distinct <= _BROADCAST_KEYS
@@ -244,22 +272,36 @@ def _matching_partitions(session: SparkSession, table: RowLevelTable, snapshot: 
     """Names of the partitions for which the condition is true. Spark evaluates it on one row per partition."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    names = snapshot.files["partition"].combine_chunks().cast(pa.string())
-    first = pc.index_in(names.unique(), value_set=names)
-    some = replace(snapshot, files=snapshot.files.take(first))
+    some = _one_of_each_partition(snapshot)
     columns = snapshot.partition_columns
+    given, partition = _partition_rows(some, scan_tasks(session, table, some, columns), columns)
+    known = spark_schema(given.schema)
+    rows = for_spark(given, known)
+    types = from_arrow_schema(known, prefer_timestamp_ntz=True)
+    with spark_errors():
+        partitions = as_in_catalog(rows_of(session, pa.Table.from_batches([rows]), types), given.schema)
+        return [row[0] for row in partitions.where(sql).select(partition).collect()]
+
+
+def _one_of_each_partition(snapshot: Snapshot) -> Snapshot:
+    names = snapshot.files["partition"].combine_chunks().cast(pa.string())
+    return replace(snapshot, files=snapshot.files.take(pc.index_in(names.unique(), value_set=names)))
+
+
+def _partition_rows(
+    snapshot: Snapshot, tasks: Sequence[ScanTask], columns: Sequence[str]
+) -> tuple[pa.RecordBatch, str]:
+    """For each file of the snapshot a row with the values of these partition columns, and then its partition; and the
+    name of that column.
+    """
     partition = unused("_dvm_partition", columns)
     schema = pa.schema([snapshot.schema.field(name) for name in columns])
-    tasks = scan_tasks(session, table, some, columns)
     values = [
         pa.concat_arrays([_constant(task, field) for task in tasks] or [pa.nulls(0, field.type)]) for field in schema
     ]
-    known = spark_schema(schema.append(pa.field(partition, pa.string())))
-    rows = for_spark(pa.RecordBatch.from_arrays([*values, names.unique()], [*columns, partition]), known)
-    types = from_arrow_schema(known, prefer_timestamp_ntz=True)
-    with spark_errors():
-        partitions = as_in_catalog(rows_of(session, pa.Table.from_batches([rows]), types), schema)
-        return [row[0] for row in partitions.where(sql).select(partition).collect()]
+    names = snapshot.files["partition"].combine_chunks().cast(pa.string())
+    full = schema.append(pa.field(partition, pa.string()))
+    return pa.RecordBatch.from_arrays([*values, names], schema=full), partition
 
 
 def _constant(task: ScanTask, field: pa.Field) -> pa.Array:

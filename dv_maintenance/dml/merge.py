@@ -9,6 +9,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
+from operator import or_
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -19,7 +21,7 @@ from dv_maintenance.dml.condition import Condition, equal_columns
 from dv_maintenance.dml.keys import rows_of_files
 from dv_maintenance.dml.names import alike, quoted, unused
 from dv_maintenance.dml.new_rows import TARGET_BYTES, assignments, held_to, scanned, spark_types
-from dv_maintenance.dml.operation import DmlReport, Work, deleted_rows, row_level, run, session_of
+from dv_maintenance.dml.operation import DmlReport, Work, deleted_rows, discard, row_level, run, session_of
 from dv_maintenance.dml.padding import char_length
 from dv_maintenance.dml.prune import files_that_may_match
 from dv_maintenance.dml.rows import TableRows, live_rows, spark_errors
@@ -28,6 +30,7 @@ from dv_maintenance.dml.source import Values
 from dv_maintenance.dml.store_assignment import stored
 from dv_maintenance.dml.write import Written, write_changes
 from dv_maintenance.errors import RefusedError, UsageError
+from dv_maintenance.tables.predicate import And, Or
 from dv_maintenance.tables.rows import RowChanges, row_id_name
 
 if TYPE_CHECKING:
@@ -105,14 +108,16 @@ class Merge:
     def _with(self, clause: _Clause) -> Merge:
         return replace(self, clauses=(*self.clauses, clause))
 
-    def execute(self, *, max_attempts: int = 3) -> DmlReport:
+    def execute(self, *, dry_run: bool = False, max_attempts: int = 3) -> DmlReport:
         """Run it on the newest version.
+
+        dry_run : do everything, also compute and check the new rows, but write and commit nothing.
 
         Raises
         ------
-        UsageError : there is no clause; Spark does not understand an expression; a column does not exist; several rows
-            of the source would change the same row of the table (allowed if the only clause for matches is an
-            unconditional delete).
+        UsageError : there is no clause, or one that never acts; Spark does not understand an expression; a column does
+            not exist; several rows of the source match the same row of the table, whether or not a clause acts on them
+            (allowed if rows are only inserted, or if the only clause for matches is an unconditional delete).
         RefusedError : a new row violates a constraint, a column can't be assigned to, or the table allows no deletion
             vectors.
         ConflictError : other writers interfered in each of ``max_attempts`` attempts; nothing was changed.
@@ -121,9 +126,16 @@ class Merge:
         target = row_level(self.table)
         if not self.clauses:
             raise UsageError("a MERGE needs a clause", table=self.table.uri, next_step="add a when_...")
-        attempts = _Attempts(self, target)
+        for kind in {each.kind for each in self.clauses}:
+            if None in [each.condition for each in self.clauses if each.kind == kind][:-1]:
+                raise UsageError(
+                    f"a clause after WHEN {kind.upper()} without a condition never acts",
+                    table=self.table.uri,
+                    next_step="put the clause without a condition last, or drop the others",
+                )
+        attempts = _Attempts(self, target, dry_run)
         try:
-            return run(target, "MERGE", attempts.find, max_attempts=max_attempts)
+            return run(target, "MERGE", attempts.find, max_attempts=max_attempts, dry_run=dry_run)
         finally:
             attempts.release()
 
@@ -187,6 +199,7 @@ class _Attempts:
 
     merge: Merge
     table: RowLevelTable
+    dry_run: bool
     running: _Running | None = None
 
     def find(self, snapshot: Snapshot) -> Work:
@@ -201,7 +214,7 @@ class _Attempts:
                 except BaseException:
                     source.unpersist()
                     raise
-            self.running = _Running(self.merge, self.table, session, source, values)
+            self.running = _Running(self.merge, self.table, session, source, values, self.dry_run)
         return self.running.find(snapshot)
 
     def release(self) -> None:
@@ -216,6 +229,7 @@ class _Running:
     session: SparkSession
     source: DataFrame
     values: Values
+    dry_run: bool
 
     def find(self, snapshot: Snapshot) -> Work:
         started = time.perf_counter()
@@ -234,17 +248,18 @@ class _Running:
             self.table.row_write_tasks(snapshot, TARGET_BYTES),
             change_data=rules.change_data,
             options=self.table.storage.options,
+            dry_run=self.dry_run,
         )
         changes = RowChanges(deleted_rows(self.table, tasks, written.positions), written.added, written.change_files)
         if written.doubles:
-            self.table.storage.delete(
-                [self.table.storage.path_of_uri(each.output.uri) for each in (*changes.added, *changes.change_files)]
-            )
+            if not self.dry_run:
+                discard(self.table, changes)
             raise UsageError(
-                "several rows of the source match one row of the table, and each would change it",
+                "several rows of the source match one row of the table",
                 table=self.table.uri,
                 version=snapshot.version,
-                next_step="make the source unique in the columns of the merge condition",
+                next_step="make the source unique in the columns of the merge condition; what must not match at all "
+                "belongs in that condition, not in a clause",
             )
         millis = round((time.perf_counter() - started) * 1000)
         metrics = _metrics(written, self.values.count)
@@ -264,11 +279,20 @@ class _Running:
         if any(each.kind == _NOT_MATCHED_BY_SOURCE for each in self.merge.clauses):
             return lambda given: given
         schema = snapshot.schema
-        named = Condition.parse(self.merge.on, schema.names).columns
-        target = shape(self.session, pa.schema([schema.field(name) for name in named]))
+        conditions = [each.condition for each in self._matched if self._only_matched and each.condition is not None]
+        if len(conditions) < len(self._matched):
+            conditions = []
+        named = {name for sql in (self.merge.on, *conditions) for name in Condition.parse(sql, schema.names).columns}
+        target = shape(self.session, pa.schema([field for field in schema if field.name in named]))
+        target = target.alias(self.merge.target_alias)
         source = self.source.alias(self.merge.source_alias)
         with spark_errors():
-            demanded = demanded_by(target.alias(self.merge.target_alias).join(source, f.expr(self.merge.on)))
+            demanded = demanded_by(target.join(source, f.expr(self.merge.on)))
+            if conditions:
+                # As in delta-spark, what clauses demand of the table alone, without conclusions from the source: where
+                # a row has several matches, it counts which files are read.
+                clauses = [demanded_by(target.crossJoin(source).where(sql)) for sql in conditions]
+                demanded = And((demanded, Or(tuple(clauses))))
         equal = equal_columns(
             self.merge.on,
             (self.merge.target_alias, [name for name in schema.names if char_length(schema.field(name)) is None]),
@@ -281,10 +305,33 @@ class _Running:
         return narrowed
 
     @property
+    def _matched(self) -> list[_Clause]:
+        return [each for each in self.merge.clauses if each.kind == _MATCHED]
+
+    @property
+    def _only_matched(self) -> bool:
+        return len(self._matched) == len(self.merge.clauses)
+
+    @property
     def _only_deletes(self) -> bool:
         """Whether the number of matches of a row is irrelevant."""
-        matched = [each for each in self.merge.clauses if each.kind == _MATCHED]
-        return [(each.action, each.condition) for each in matched] == [("delete", None)]
+        return [(each.action, each.condition) for each in self._matched] == [("delete", None)]
+
+    @property
+    def _counted(self) -> Column | None:
+        """Which matches count although no clause acts on them, in search of rows with several; ``None``: none of them.
+
+        As in delta-spark (``ClassicMergeExecutor.findTouchedFiles``): all, unless rows are only inserted. With clauses
+        for matches alone, those for which all conditions together are null do not count.
+        """
+        from pyspark.sql import functions as f
+
+        conditions = [each.condition for each in self._matched]
+        if (conditions and conditions[-1] is None) or {each.kind for each in self.merge.clauses} == {_NOT_MATCHED}:
+            return None
+        if not self._only_matched:
+            return f.lit(True)
+        return reduce(or_, [f.expr(each) for each in conditions if each is not None]).isNotNull()
 
     def _joined(self, rows: DataFrame, in_source: str) -> DataFrame:
         from pyspark.sql import functions as f
@@ -316,30 +363,39 @@ class _Running:
             if clause.condition is not None:
                 holds = holds & f.coalesce(f.expr(clause.condition), f.lit(False))
             chosen = f.when(holds, f.lit(number)).otherwise(chosen)
-        joined = self._joined(live.rows, mark).withColumn(clause_no, chosen).where(f"{clause_no} IS NOT NULL")
+        acts, counts = f.col(clause_no).isNotNull(), self._counted
+        joined = self._joined(live.rows, mark).withColumn(clause_no, chosen)
+        joined = joined.where(acts if counts is None else acts | (in_target & in_source & counts))
         if self._only_deletes:
             once = f.when(f.col(live.file).isNull(), f.monotonically_increasing_id())
             joined = joined.withColumn(insert, once).dropDuplicates([live.file, live.row, insert])
         values = [stored(joined, self._values(clause, snapshot, rules), types) for clause in self.merge.clauses]
         clause_is = [f.col(clause_no) == number for number in range(len(values))]
+
+        def used(column: Column) -> Column:
+            # Of a match that is only counted, nothing but the position is passed on.
+            return column if counts is None else f.when(acts, column)
+
+        row_id = row_id_name(snapshot.schema)
         columns = []
         for name in snapshot.schema.names:
             column = f.col(quoted(self.merge.target_alias, name))
             for number, given in enumerate(values):
                 if name in given:
                     column = f.when(clause_is[number], given[name]).otherwise(column)
-            columns.append(column.alias(name))
+            columns.append(used(column).alias(name))
         action: Column = f.lit("")
         for number, clause in enumerate(self.merge.clauses):
             action = f.when(clause_is[number], f.lit(clause.label)).otherwise(action)
         old = f.struct(*[f.col(quoted(self.merge.target_alias, name)) for name in snapshot.schema.names])
         place = [action.alias(action_name), f.col(live.file), f.col(live.row)]
         kept = [
-            *([f.col(row_id_name(snapshot.schema))] if rules.row_ids else []),
-            *([old.alias(old_name)] if rules.change_data else []),
+            *([used(f.col(row_id)).alias(row_id)] if rules.row_ids else []),
+            *([used(old).alias(old_name)] if rules.change_data else []),
         ]
         changed = joined.select(*place, *columns, *kept)
-        return held_to(rules, changed, types, ~f.col(action_name).startswith("delete"))
+        action = f.col(action_name)
+        return held_to(snapshot, rules, changed, types, (action != "") & ~action.startswith("delete"))
 
     def _values(self, clause: _Clause, snapshot: Snapshot, rules: RowRules) -> dict[str, str]:
         """The new value of each column that a clause sets, with names in the table's spelling."""

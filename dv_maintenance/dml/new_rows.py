@@ -1,16 +1,19 @@
 """New rows that follow the table's rules: cast to its types, with generated columns, checked against its constraints.
 
-All expressions are evaluated by Spark SQL. A row that violates a rule stops the whole operation.
+All expressions are evaluated by Spark SQL. A row that violates a rule stops the whole operation. Rules hold for what is
+stored, not for what an expression returned: an empty text is null as a partition value (protocol: Partition Value
+Serialization), and a CHAR is read with spaces at its end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from dv_maintenance.dml.names import alike, quoted
+from dv_maintenance.dml.names import alike, quoted, unused
+from dv_maintenance.dml.padding import as_in_catalog, char_length, marked, reads_padded
 from dv_maintenance.errors import RefusedError, UsageError
 from dv_maintenance.tables.rows import row_id_name
 
@@ -82,18 +85,56 @@ def _check_assignable(snapshot: Snapshot, rules: RowRules, found: Mapping[str, s
             )
 
 
-def held_to(rules: RowRules, rows: DataFrame, types: StructType, changed: Column) -> DataFrame:
-    """``rows`` with generated columns computed. A violation among the ``changed`` rows stops the whole operation."""
+def held_to(snapshot: Snapshot, rules: RowRules, rows: DataFrame, types: StructType, changed: Column) -> DataFrame:
+    """``rows`` as they are stored, with generated columns computed. A violation among the ``changed`` rows stops the
+    whole operation.
+    """
     from pyspark.sql import functions as f
 
-    for name, sql in rules.generated.items():
-        value = f.expr(sql).cast(types[name].dataType)
+    computed = {name: f.expr(sql).cast(types[name].dataType) for name, sql in rules.generated.items()}
+    for name, value in computed.items():
         rows = rows.withColumn(name, f.when(changed, value).otherwise(f.col(quoted(name))))
-    broken: Sequence[tuple[Column, str]] = [
-        *((f.col(name).isNull(), f"NOT NULL column {name}") for name in rules.not_null),
-        *((~f.coalesce(f.expr(sql), f.lit(False)), f"constraint {name} ({sql})") for name, sql in rules.checks.items()),
-    ]
-    for condition, what in broken:
+    texts = [name for name in snapshot.partition_columns if _is_text(snapshot.schema.field(name).type)]
+    for name in texts:
+        column = f.col(quoted(name))
+        rows = rows.withColumn(name, f.when(f.length(column) > 0, column))
+    rows = _checked(
+        marked(rows, snapshot.schema),
+        changed,
+        {
+            **{f"NOT NULL column {name}": f.col(name).isNotNull() for name in rules.not_null},
+            **_checks(rules),
+            # Both were computed from the same values: they differ only if one of these is stored as another one.
+            **{
+                f"generated column {name} ({rules.generated[name]})": f.col(quoted(name)).eqNullSafe(value)
+                for name, value in (computed if texts else {}).items()
+            },
+        },
+    )
+    if not reads_padded(rows, snapshot.schema):
+        return rows
+    # delta-spark checks the text as it was given. Readers see it padded, and what they see must follow the rules too.
+    given = {field.name: unused(f"_dvm_{field.name}", rows.columns) for field in snapshot.schema if char_length(field)}
+    both = rows.select("*", *[f.col(quoted(name)).alias(copy) for name, copy in given.items()])
+    checked = _checked(as_in_catalog(both, snapshot.schema), changed, _checks(rules))
+    return checked.select(*[f.col(quoted(given.get(name, name))).alias(name) for name in rows.columns])
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_binary(kind))
+
+
+def _checks(rules: RowRules) -> dict[str, Column]:
+    from pyspark.sql import functions as f
+
+    return {f"constraint {name} ({sql})": f.expr(sql) for name, sql in rules.checks.items()}
+
+
+def _checked(rows: DataFrame, changed: Column, demands: Mapping[str, Column]) -> DataFrame:
+    """``demands`` : by description; each must be true for every changed row."""
+    from pyspark.sql import functions as f
+
+    for what, holds in demands.items():
         stop = f.raise_error(f.lit(f"a new row breaks {what}")).cast("boolean")
-        rows = rows.where(f.when(changed & condition, stop).otherwise(f.lit(True)))
+        rows = rows.where(f.when(changed & ~f.coalesce(holds, f.lit(False)), stop).otherwise(f.lit(True)))
     return rows

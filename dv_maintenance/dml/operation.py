@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, cast
 
 from dv_maintenance.engine.faults import reading
-from dv_maintenance.errors import ConflictError, DvMaintenanceError, RefusedError, StorageError
+from dv_maintenance.errors import ConflictError, DvMaintenanceError, RefusedError, StorageError, UsageError
 from dv_maintenance.files.parquet_footer import read_footer
 from dv_maintenance.report import Report
 from dv_maintenance.tables.gates import check_committable
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
     from dv_maintenance.dml.keys import KeyCounts
     from dv_maintenance.dv import DeletionVector
-    from dv_maintenance.engine.spark import SparkEngine
+    from dv_maintenance.engine import Engine
     from dv_maintenance.tables.model import Snapshot
     from dv_maintenance.tables.table import Table
     from dv_maintenance.tables.work import ScanTask
 
-__all__ = ["DmlReport", "Work", "deleted_rows", "row_level", "run", "session_of"]
+__all__ = ["DmlReport", "Work", "deleted_rows", "discard", "row_level", "run", "session_of"]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -89,6 +89,8 @@ def run(
 ) -> DmlReport:
     """``find`` the changes on the newest snapshot and commit them. Both are repeated after a conflicting commit.
 
+    dry_run : do everything but commit; ``find`` must not leave files either.
+
     Raises
     ------
     UnsupportedFeatureError, RefusedError : the table may not be changed.
@@ -104,52 +106,41 @@ def run(
         snapshot = table.snapshot()
         before = snapshot.version
         table.check_writable(snapshot, name.lower())
-        if not dry_run:
-            check_committable(table)
+        check_committable(table, dry_run=dry_run)
         work = find(snapshot)
-        effect = _effect(snapshot, work.changes.deleted)
-        report = DmlReport(
-            table=table.uri,
-            format=table.format,
-            operation=name,
-            version_before=before,
-            version_after=before,
-            rows_deleted=None if effect.rows is None else effect.rows - work.updated,
-            rows_updated=work.updated,
-            rows_inserted=work.inserted,
-            files_removed=effect.whole,
-            files_added=len(work.changes.added),
-            dvs_added=len(work.changes.deleted) - effect.whole,
-            dvs_removed=sum(each.key.dv_id is not None for each in work.changes.deleted),
-            attempts=attempt,
-            seconds=round(time.perf_counter() - started, 3),
-            dry_run=dry_run,
-            keys=work.keys,
-        )
-        if dry_run:
-            return report
         operation = {"name": name, "parameters": work.parameters, "metrics": work.metrics}
         try:
-            outcome = table.commit_changes(snapshot, work.changes, operation=operation, reads=work.reads)
+            outcome = table.commit_changes(
+                snapshot, work.changes, operation=operation, reads=work.reads, dry_run=dry_run
+            )
         except DvMaintenanceError as error:
             # Otherwise the commit may have happened.
-            if error.uncommitted or not isinstance(error, StorageError | ConflictError):
-                _discard(table, work.changes)
+            if not dry_run and (error.uncommitted or not isinstance(error, StorageError | ConflictError)):
+                discard(table, work.changes)
             raise
         if not outcome.conflict:
             taken_out = outcome.rows_deleted
-            return replace(
-                report,
-                version_after=before if outcome.version is None else outcome.version,
+            return DmlReport(
+                table=table.uri,
+                format=table.format,
+                operation=name,
+                version_before=before,
+                version_after=before if outcome.version is None or dry_run else outcome.version,
                 rows_deleted=None if taken_out is None else taken_out - work.updated,
+                rows_updated=work.updated,
+                rows_inserted=work.inserted,
                 files_removed=outcome.files_removed,
                 files_added=outcome.files_added,
                 dvs_added=outcome.dvs_added,
                 dvs_removed=outcome.dvs_removed,
+                attempts=attempt,
                 seconds=round(time.perf_counter() - started, 3),
+                dry_run=dry_run,
+                keys=work.keys,
             )
         conflict = outcome.conflict
-        _discard(table, work.changes)
+        if not dry_run:
+            discard(table, work.changes)
     raise ConflictError(
         f"other writers interfered in {max_attempts} attempts: {conflict}",
         table=table.uri,
@@ -158,30 +149,8 @@ def run(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Effect:
-    """The number of deleted rows, ``None`` if unknown, and the files removed ``whole``."""
-
-    rows: int | None
-    whole: int
-
-
-def _effect(snapshot: Snapshot, deleted: Sequence[DeletedRows]) -> _Effect:
-    by_path = {each.key.path: each for each in deleted}
-    columns = (snapshot.files[name].to_pylist() for name in ("path", "physical_rows", "deleted_rows"))
-    rows, whole, counted = 0, 0, True
-    for path, physical, gone in zip(*columns, strict=True):
-        if (each := by_path.get(path)) is None:
-            continue
-        held = physical if each.rows is None else each.rows
-        live = None if held is None else held - gone
-        count = live if each.positions is None else len(each.positions)
-        rows, counted = rows + (count or 0), counted and count is not None
-        whole += each.positions is None or count == live
-    return _Effect(rows if counted else None, whole)
-
-
-def _discard(table: Table, changes: RowChanges) -> None:
+def discard(table: Table, changes: RowChanges) -> None:
+    """Delete new files that no commit names, as far as the storage allows."""
     uris = [each.output.uri for each in (*changes.added, *changes.change_files)]
     with suppress(StorageError):  # vacuum finds the remaining files
         table.storage.delete([table.storage.path_of_uri(uri) for uri in uris])
@@ -212,8 +181,15 @@ def row_level(table: Table) -> RowLevelTable:
     )
 
 
-def session_of(spark: SparkSession | SparkEngine) -> SparkSession:
-    """An engine's session, started if there is none yet, or the session itself."""
+def session_of(spark: SparkSession | Engine) -> SparkSession:
+    """An engine's session, started if there is none yet, or the session itself. Raises UsageError: it has none."""
+    from dv_maintenance.engine.auto import AutoEngine
+    from dv_maintenance.engine.local import LocalEngine
     from dv_maintenance.engine.spark import SparkEngine
 
-    return spark.session if isinstance(spark, SparkEngine) else spark
+    if isinstance(spark, LocalEngine):
+        raise UsageError(f"the {spark.name} engine has no SQL", next_step="run this verb on the Spark engine")
+    if isinstance(spark, AutoEngine):
+        spark.started = True
+        return session_of(spark.spark)
+    return spark.session if isinstance(spark, SparkEngine) else cast("SparkSession", spark)

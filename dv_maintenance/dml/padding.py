@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-__all__ = ["as_in_catalog", "char_length"]
+__all__ = ["as_in_catalog", "char_length", "marked", "reads_padded"]
 
 SPARK_KEY: Final = "__CHAR_VARCHAR_TYPE_STRING"
 _CHAR: Final = re.compile(r"char\((\d+)\)")
@@ -39,18 +39,36 @@ def as_in_catalog(rows: DataFrame, schema: pa.Schema) -> DataFrame:
     ------
     RefusedError : a column has CHARs in an array, a map or a struct.
     """
+    return _marked(rows, schema, padded=reads_padded(rows, schema))
+
+
+def marked(rows: DataFrame, schema: pa.Schema) -> DataFrame:
+    """``rows`` with the text of CHAR columns unchanged, so that Spark pads only what it is compared with.
+
+    Raises
+    ------
+    RefusedError : as ``as_in_catalog``.
+    """
+    return _marked(rows, schema, padded=False)
+
+
+def reads_padded(rows: DataFrame, schema: pa.Schema) -> bool:
+    """Whether there are CHAR columns and the session pads them when it reads."""
+    conf = rows.sparkSession.conf
+    return any(map(char_length, schema)) and conf.get(_PADS) == "true" and conf.get(_AS_STRING) == "false"
+
+
+def _marked(rows: DataFrame, schema: pa.Schema, *, padded: bool) -> DataFrame:
     from pyspark.sql import functions as f
 
     lengths = {field.name: _length(field) for field in schema}
     if not any(lengths.values()):
         return rows
-    session = rows.sparkSession
-    reads_padded = session.conf.get(_PADS) == "true" and session.conf.get(_AS_STRING) == "false"
     columns = []
     for name in rows.columns:
         column = f.col("`" + name.replace("`", "``") + "`")
         if length := lengths.get(name):
-            if reads_padded:
+            if padded:
                 column = f.when(f.char_length(column) < length, f.rpad(column, length, " ")).otherwise(column)
             column = column.alias(name, metadata={SPARK_KEY: f"char({length})"})
         columns.append(column)

@@ -1,7 +1,7 @@
 """The live rows for which a condition in Spark SQL is true.
 
-Spark decides which rows these are, as for a DELETE, and says where they are. This process then reads them from the
-files, so that every type reads as it does without a condition.
+Spark decides which rows these are, as for a DELETE, and says where they are (or this process, see ``in_process``). This
+process then reads them from the files, so that every type reads as it does without a condition.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from dv_maintenance.dml.catalyst import predicate_of
 from dv_maintenance.dml.condition import Condition
+from dv_maintenance.dml.in_process import columns_in, positions_here, predicate_here
 from dv_maintenance.dml.operation import row_level, session_of
 from dv_maintenance.dml.prune import files_that_may_match
 from dv_maintenance.dml.rows import live_rows, positions, some_column, spark_errors
@@ -23,8 +24,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from dv_maintenance.dv import DeletionVector
-    from dv_maintenance.engine.spark import SparkEngine
+    from dv_maintenance.engine import Engine
     from dv_maintenance.tables.model import Snapshot
+    from dv_maintenance.tables.predicate import Predicate
+    from dv_maintenance.tables.rows import RowLevelTable
     from dv_maintenance.tables.table import Table
     from dv_maintenance.tables.work import ScanTask
 
@@ -33,7 +36,7 @@ __all__ = ["matching_rows"]
 
 def matching_rows(
     table: Table,
-    spark: SparkSession | SparkEngine,
+    engine: SparkSession | Engine,
     condition: str,
     snapshot: Snapshot,
     schema: pa.Schema,
@@ -50,8 +53,11 @@ def matching_rows(
     DamagedTableError, StorageError : a file that had to be read is damaged or unreadable.
     """
     target = row_level(table)
+    here = predicate_here(engine, target, snapshot, condition)
+    if here is not None:
+        return _rows_here(target, here, snapshot, schema, limit)
     parsed = Condition.parse(condition, snapshot.schema.names)
-    session = session_of(spark)
+    session = session_of(engine)
     named = pa.schema([snapshot.schema.field(name) for name in parsed.columns])
     with spark_errors(snapshot.schema.names):
         predicate = predicate_of(session, named, condition)
@@ -69,6 +75,23 @@ def matching_rows(
     # The same files in the same order, with the columns that were asked for.
     to_read = scan_tasks(session, target, chosen, schema.names)
     return _rows(to_read, found, schema, table.storage.options)
+
+
+def _rows_here(
+    table: RowLevelTable, predicate: Predicate, snapshot: Snapshot, schema: pa.Schema, limit: int | None
+) -> Iterator[pa.RecordBatch]:
+    chosen = files_that_may_match(table, snapshot, predicate)
+    named = columns_in(predicate, snapshot.schema).names or some_column(chosen.schema)
+    options = table.storage.options
+    left = 2**63 - 1 if limit is None else limit
+    for searched, read in zip(table.scan_tasks(chosen, named), table.scan_tasks(chosen, schema.names), strict=True):
+        if not left:
+            return
+        for batch in _rows([read], {0: positions_here(searched, predicate, options)}, schema, options):
+            yield batch.slice(0, left)
+            left -= min(left, batch.num_rows)
+            if not left:
+                return
 
 
 def _rows(

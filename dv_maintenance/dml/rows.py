@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from dv_maintenance.tables.predicate import Predicate
 
-__all__ = ["TableRows", "live_rows", "positions", "some_column", "spark_errors"]
+__all__ = ["TableRows", "live_rows", "no_column", "numbered_rows", "positions", "some_column", "spark_errors"]
 
 _PENDING: Final = 1 << 20  # positions held as numbers before they are added to a bitmap
 
@@ -239,7 +239,10 @@ def _not_understood(text: str, columns: Sequence[str]) -> UsageError:
     unknown = re.search(r"\[UNRESOLVED_COLUMN[^\]]*\].*? with name (.+?) cannot be resolved", text)
     if unknown is None or not columns:
         return UsageError(_first_line(text), next_step="see the names and types of the table's columns")
-    name = unknown[1].strip("`")
+    return no_column(unknown[1].strip("`"), columns)
+
+
+def no_column(name: str, columns: Sequence[str]) -> UsageError:
     near = get_close_matches(name.lower(), columns, n=1)
     hint = f"did you mean {near[0]}? " if near else ""
     return UsageError(f"no column {name!r} to compare", next_step=f"{hint}The columns are {', '.join(columns)}")

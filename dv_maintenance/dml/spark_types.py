@@ -28,13 +28,15 @@ _PRECISION: Final = 38
 
 
 def spark_schema(schema: pa.Schema) -> pa.Schema:
-    """The schema with every type that Spark lacks replaced by one that holds the same values.
+    """The schema with every type that Spark lacks replaced by one that holds the same values. Everything may be null:
+    Spark would not look for nulls in a NOT NULL column, and the reader, which does, would not be asked.
 
     Raises
     ------
     RefusedError : a column has a type without such a replacement.
     """
-    return pa.schema([field.with_type(_known(field.type, field.name)) for field in schema], schema.metadata)
+    fields = [field.with_type(_known(field.type, field.name)).with_nullable(True) for field in schema]
+    return pa.schema(fields, schema.metadata)
 
 
 def for_spark(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
@@ -64,12 +66,12 @@ def _cast(column: pa.Array, field: pa.Field) -> pa.Array:
 
 def _known(type_: pa.DataType, name: str) -> pa.DataType:
     def field(inner: pa.Field) -> pa.Field:
-        return inner.with_type(_known(inner.type, name))
+        return inner.with_type(_known(inner.type, name)).with_nullable(True)
 
     nested: dict[Callable[[pa.DataType], bool], Callable[[], pa.DataType]] = {
         types.is_dictionary: lambda: _known(type_.value_type, name),
         types.is_struct: lambda: pa.struct([field(type_.field(at)) for at in range(type_.num_fields)]),
-        types.is_map: lambda: pa.map_(field(type_.key_field), field(type_.item_field)),
+        types.is_map: lambda: pa.map_(field(type_.key_field).with_nullable(False), field(type_.item_field)),
     }
     for is_such, make in nested.items():
         if is_such(type_):

@@ -38,9 +38,12 @@ def update(
     set: Mapping[str, str],
     condition: str | None = None,
     *,
+    dry_run: bool = False,
     max_attempts: int = 3,
 ) -> DmlReport:
     """Set columns to SQL expressions over the old row, in the rows for which ``condition`` is true (all by default).
+
+    dry_run : do everything, also compute and check the new rows, but write and commit nothing.
 
     Raises
     ------
@@ -84,7 +87,7 @@ def update(
                 *([before] if rules.change_data else []),
             ]
             changed = rows.select(*place, *columns, *kept)
-            changed = held_to(rules, changed, types, f.lit(True))
+            changed = held_to(snapshot, rules, changed, types, f.lit(True))
         written = write_changes(
             changed,
             snapshot.schema,
@@ -92,6 +95,7 @@ def update(
             target.row_write_tasks(snapshot, TARGET_BYTES),
             change_data=rules.change_data,
             options=table.storage.options,
+            dry_run=dry_run,
         )
         count = sum(written.counts.values())
         millis = round((time.perf_counter() - started) * 1000)
@@ -103,4 +107,4 @@ def update(
             updated=count,
         )
 
-    return run(target, "UPDATE", find, max_attempts=max_attempts)
+    return run(target, "UPDATE", find, max_attempts=max_attempts, dry_run=dry_run)

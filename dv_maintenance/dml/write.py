@@ -1,9 +1,9 @@
 """Changed rows from Spark into files and positions, in one pass: workers write and count their rows, and keep none.
 
-A changed row has its action, its position (file and row, null for an insert), its new values (the table's columns) and,
-if a change data feed needs them, its old values (a struct of the same columns). Columns are identified by their order,
-since the table's may have any names. There is one pass, because a condition or an assignment may be volatile: a second
-evaluation could select other rows.
+A changed row has its action (empty: a match that is only counted), its position (file and row, null for an insert), its
+new values (the table's columns) and, if a change data feed needs them, its old values (a struct of the same columns).
+Columns are identified by their order, since the table's may have any names. There is one pass, because a condition or
+an assignment may be volatile: a second evaluation could select other rows.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ from dv_maintenance.dml.rows import spark_errors
 from dv_maintenance.dv import DeletionVector
 from dv_maintenance.engine.spark.workers import in_workers
 from dv_maintenance.engine.writer import RollingWriter, as_optional
+from dv_maintenance.errors import RefusedError
 from dv_maintenance.storage import Storage
+from dv_maintenance.storage.rehearsal import Rehearsal
 from dv_maintenance.tables.model import hive_folder, parse_partition, partition_name
 from dv_maintenance.tables.rows import AddedFile, RowWriteTask
 from dv_maintenance.tables.work import ColumnStats, OutputFile, RewriteTask, ScanTask
@@ -60,7 +62,7 @@ class Written:
     added : new data files.
     change_files : new change data files.
     counts : rows by action.
-    doubles : how often a row was changed that another row of the input also changes.
+    doubles : how often a row was matched that another row of the input also matches.
     """
 
     positions: Mapping[int, DeletionVector]
@@ -79,6 +81,7 @@ class _Job:
     partition_columns: tuple[str, ...]
     schema: pa.Schema
     options: Mapping[str, str] = field(default_factory=dict)
+    dry_run: bool = False
 
     @property
     def spelled(self) -> tuple[str, ...]:
@@ -104,44 +107,48 @@ def write_changes(
     *,
     change_data: bool,
     options: Mapping[str, str] | None,
+    dry_run: bool = False,
 ) -> Written:
     """Write the changed rows into new files. No commit names these files yet. A failed Spark task deletes its own.
 
     changed : rows with these columns, in this order: the action (``update``, ``delete`` or ``insert``, for a MERGE
-        followed by a colon and the kind of the clause), file, row, the columns of ``schema``, the row id if changed
-        rows have one, and the old row if there is ``change_data``.
+        followed by a colon and the kind of the clause; empty for a match that is only counted), file, row, the columns
+        of ``schema``, the row id if changed rows have one, and the old row if there is ``change_data``.
     schema : the table's, with logical names.
     tasks : how to write data files and change data files.
+    dry_run : write the files nowhere.
 
     Raises
     ------
     The errors of computing the rows, see ``rows.spark_errors``, and StorageError.
     """
-    job = _Job(tasks[0], tasks[1] if change_data else None, tuple(partition_columns), schema, dict(options or {}))
+    job = _Job(
+        tasks[0], tasks[1] if change_data else None, tuple(partition_columns), schema, dict(options or {}), dry_run
+    )
     # Spark Connect analyzes nothing until the columns are requested.
     with spark_errors():
         # PySpark looks columns up by name, and a dot or a backtick in a name has a special meaning.
         plain = _with_spellings(changed.toDF(*[f"column{at}" for at in range(len(changed.columns))]), job)
         outcome = plain.mapInArrow(in_workers(written, job), _OUTCOME).collect()
-    positions: dict[int, DeletionVector] = {}
+    # By kind: of changed rows, and of those that are only counted.
+    positions: dict[str, dict[int, DeletionVector]] = {"positions": {}, "matches": {}}
     counts: Counter[str] = Counter()
     files: dict[str, list[AddedFile]] = {"added": [], "change": []}
     for part in outcome:
-        if part.kind == "positions":
+        if (of_kind := positions.get(part.kind)) is not None:
             dv = DeletionVector.from_portable(bytes(part.positions))
-            positions[part.file] = positions.get(part.file, DeletionVector.empty()) | dv
+            of_kind[part.file] = of_kind.get(part.file, DeletionVector.empty()) | dv
         elif part.kind == "counts":
             counts.update(json.loads(part.text))
         else:
             files[part.kind].append(_added_file(json.loads(part.text)))
     marked = sum(count for action, count in counts.items() if not action.startswith("insert"))
-    return Written(
-        positions,
-        tuple(files["added"]),
-        tuple(files["change"]),
-        counts,
-        marked - sum(len(dv) for dv in positions.values()),
+    changed_rows, matches = positions["positions"], positions["matches"]
+    distinct = sum(
+        len(changed_rows.get(file, DeletionVector.empty()) | matches.get(file, DeletionVector.empty()))
+        for file in {*changed_rows, *matches}
     )
+    return Written(changed_rows, tuple(files["added"]), tuple(files["change"]), counts, marked - distinct)
 
 
 def _with_spellings(plain: DataFrame, job: _Job) -> DataFrame:
@@ -161,6 +168,7 @@ def written(batches: Iterable[pa.RecordBatch], job: _Job) -> Iterator[pa.RecordB
     changes = None if job.changes is None else _Files(job.changes, job)
     counts: Counter[str] = Counter()
     gone: dict[int, DeletionVector] = {}
+    matched: dict[int, DeletionVector] = {}
     try:
         for batch in batches:
             if not batch.num_rows:
@@ -168,6 +176,11 @@ def written(batches: Iterable[pa.RecordBatch], job: _Job) -> Iterator[pa.RecordB
             actions = batch.column(_ACTION)
             for entry in actions.value_counts().to_pylist():
                 counts[entry["values"]] += entry["counts"]
+            idle = pc.equal(actions, "")
+            if idle.true_count:
+                _mark(matched, batch.filter(idle))
+                batch = batch.filter(pc.invert(idle))
+                actions = batch.column(_ACTION)
             _mark(gone, batch)
             kinds = pc.list_element(pc.split_pattern(actions, ":"), 0)
             put = batch.filter(pc.not_equal(kinds, "delete"))
@@ -183,6 +196,7 @@ def written(batches: Iterable[pa.RecordBatch], job: _Job) -> Iterator[pa.RecordB
     outcome: list[tuple[str, int | None, bytes | None, str | None]] = [
         ("counts", None, None, json.dumps(counts)),
         *(("positions", file, dv.to_portable(), None) for file, dv in gone.items()),
+        *(("matches", file, dv.to_portable(), None) for file, dv in matched.items()),
         *(("added", None, None, json.dumps(asdict(each))) for each in added),
         *(("change", None, None, json.dumps(asdict(each))) for each in changed),
     ]
@@ -233,7 +247,8 @@ class _Files:
         self._task, self._job = task, job
         self._schema = as_optional(task.schema)
         self._writers: dict[str, RollingWriter] = {}
-        self._storage = Storage(task.output_uri, job.options)
+        kind = Rehearsal if job.dry_run else Storage
+        self._storage = kind(task.output_uri, job.options)
 
     def write(self, columns: dict[str, pa.Array], change_type: str | None, spellings: Mapping[str, pa.Array]) -> None:
         """``spellings``: texts of partition values by column."""
@@ -258,9 +273,7 @@ class _Files:
         if not wanted:
             return [""] * rows
         texts = [
-            [text or None for text in spellings[name].to_pylist()]
-            if name in spellings
-            else [utc_text(value) for value in columns[name]]
+            _texts(name, spellings[name]) if name in spellings else [utc_text(value) for value in columns[name]]
             for name in wanted
         ]
         known: dict[tuple[str | None, ...], str] = {}
@@ -275,10 +288,9 @@ class _Files:
         if partition not in self._writers:
             task = self._task
             folder = hive_folder(parse_partition(partition)) if task.hive_folders else ""
-            base = Storage(task.output_uri, self._job.options)
             if folder:
-                base.check_target(f"{folder}/new")
-            uri = base.uri_of(folder).rstrip("/") if folder else task.output_uri
+                self._storage.check_target(f"{folder}/new")
+            uri = self._storage.uri_of(folder).rstrip("/") if folder else task.output_uri
             scan = ScanTask((), self._schema)
             rewrite = RewriteTask(partition, scan, uri, task.target_bytes, task.compression, task.stats_columns)
             self._writers[partition] = RollingWriter(rewrite, self._schema, self._storage)
@@ -293,6 +305,17 @@ class _Files:
         for writer in self._writers.values():
             with suppress(Exception):
                 writer.discard()
+
+
+def _texts(column: str, spelled: pa.Array) -> list[str | None]:
+    """Partition values; an empty one is null."""
+    try:
+        return [text or None for text in spelled.to_pylist()]
+    except UnicodeDecodeError:
+        raise RefusedError(
+            f"a new value of partition column {column} is not UTF-8, and a table's log has only text",
+            next_step="encode the value, for example with hex() or base64()",
+        ) from None
 
 
 def _is_instant(kind: pa.DataType) -> bool:

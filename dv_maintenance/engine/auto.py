@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 class AutoEngine:
     """See ``Engine``. Decides for all tasks of a ``run`` together, from the bytes of their files.
 
-    spark : runs the others. Once it has run something, it runs everything: what was worth deciding was its start.
+    spark : runs the others. Once it has ``started``, it runs everything: what was worth deciding was its start.
     in_process : bytes, see ``IN_PROCESS``.
     """
 
@@ -37,9 +37,9 @@ class AutoEngine:
 
     def __init__(self, spark: Engine, *, in_process: int = IN_PROCESS) -> None:
         self.spark = spark
-        self._in_process = in_process
+        self.in_process = in_process
         self._local = LocalEngine()
-        self._started = False
+        self.started = False
 
     @property
     def slots(self) -> int | None:
@@ -49,7 +49,7 @@ class AutoEngine:
     @property
     def rows_read(self) -> int | None:
         here = self._local.rows_read
-        if not self._started:
+        if not self.started:
             return here
         there = rows_read_of(self.spark)
         return None if there is None else here + there
@@ -67,13 +67,13 @@ class AutoEngine:
         self.spark.close()
 
     def _engine_for(self, tasks: Sequence[RewriteTask]) -> Engine:
-        if self._started:
+        if self.started:
             return self.spark
         size = sum(source.size for task in tasks for source in task.scan.sources)
-        limit = format_size(self._in_process)
-        if size <= self._in_process:
+        limit = format_size(self.in_process)
+        if size <= self.in_process:
             _log.info("engine auto: in this process, since it reads %s, at most %s", format_size(size), limit)
             return self._local
         _log.info("engine auto: on Spark, since it reads %s, more than %s", format_size(size), limit)
-        self._started = True
+        self.started = True
         return self.spark

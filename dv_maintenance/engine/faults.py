@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -74,6 +75,6 @@ def writing(uri: str) -> Iterator[None]:
 
 
 def _is_storage_client(error: Exception) -> bool:
-    from obstore.exceptions import BaseError
-
-    return isinstance(error, BaseError)
+    # Whoever raises one has loaded the client. An import here could meet that of another thread halfway.
+    clients = sys.modules.get("obstore.exceptions")
+    return isinstance(error, getattr(clients, "BaseError", ()))

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     NewFormat = Callable[[RewriteTask, pa.Schema, Storage, Callable[[], int]], Format]
     Rewrite = Callable[[RewriteTask, Any], RewriteResult]
 
-__all__ = ["FileFormat", "format_of", "rewriter_of", "writer_of"]
+__all__ = ["FileFormat", "checker_of", "format_of", "rewriter_of", "writer_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +37,7 @@ class FileFormat:
     stored : opens a file that is always read whole, see ``protocols.StoredFile``.
     writer : creates new files, see ``protocols.Format``.
     rewriter : runs a whole rewrite task with the format's own library, without a writer.
+    checker : raises what ``rewriter`` raises before it reads rows.
     """
 
     title: str
@@ -44,6 +45,7 @@ class FileFormat:
     stored: str | None = None
     writer: str | None = None
     rewriter: str | None = None
+    checker: str | None = None
 
     def open(self) -> Open:
         found: Open = _member(self.reader)
@@ -60,7 +62,12 @@ _FORMATS: Final = {
     "orc": FileFormat("ORC", "whole_file:open_whole", "orc.reader:open_orc", "orc.writer:OrcFiles"),
     "avro": FileFormat("Avro", "whole_file:open_whole", "avro.reader:open_avro"),
     "parts": FileFormat("several files", "rows.side_by_side:open_parts"),
-    "lance": FileFormat("Lance", "lance.reader:open_fragment", rewriter="lance.rewrite:rewrite_fragments"),
+    "lance": FileFormat(
+        "Lance",
+        "lance.reader:open_fragment",
+        rewriter="lance.rewrite:rewrite_fragments",
+        checker="lance.rewrite:lance_task",
+    ),
 }
 
 
@@ -89,12 +96,21 @@ def writer_of(name: str) -> NewFormat:
 
 def rewriter_of(task: RewriteTask) -> Rewrite | None:
     """The function that runs the whole task; ``None`` if rows are read and written here."""
-    for name in {source.format for source in task.scan.sources}:
-        found = _FORMATS.get(name)
-        if found is not None and found.rewriter is not None:
-            rewriter: Rewrite = _member(found.rewriter)
-            return rewriter
-    return None
+    found = _by_library(task)
+    rewriter: Rewrite | None = None if found is None else _member(str(found.rewriter))
+    return rewriter
+
+
+def checker_of(task: RewriteTask) -> Callable[[RewriteTask, Any], object] | None:
+    """The check before :func:`rewriter_of`."""
+    found = _by_library(task)
+    checker: Callable[[RewriteTask, Any], object] | None = None if found is None else _member(str(found.checker))
+    return checker
+
+
+def _by_library(task: RewriteTask) -> FileFormat | None:
+    found = (_FORMATS.get(source.format) for source in task.scan.sources)
+    return next((each for each in found if each is not None and each.rewriter is not None), None)
 
 
 def _member(place: str) -> Any:

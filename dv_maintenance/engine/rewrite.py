@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from dv_maintenance.engine.ahead import ahead, open_ahead, read_ahead
-from dv_maintenance.engine.file_formats import rewriter_of
+from dv_maintenance.engine.file_formats import checker_of, rewriter_of
 from dv_maintenance.engine.parquet.calendars import CalendarKeys, readers_use_keys
 from dv_maintenance.engine.parquet.codecs import codec_of_sources
 from dv_maintenance.engine.parquet.footer import BATCH_BYTES, compressed_bytes
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     _Write = Callable[[pa.RecordBatch, Any, Mapping[str, int]], None]
 
-__all__ = ["rewrite", "rewrite_retrying"]
+__all__ = ["check_sources", "rewrite", "rewrite_retrying"]
 
 _ATTEMPTS = 3
 _PAUSE_SECONDS = 1.0
@@ -192,6 +192,22 @@ def _two_calendars(task: RewriteTask) -> RefusedError:
         next_step="let Spark rewrite the files without org.apache.spark.version in their footers, or order the table "
         "with its own engine",
     )
+
+
+def check_sources(task: RewriteTask, storage_options: Mapping[str, str] | None = None) -> None:
+    """Open every source. Raises what :func:`rewrite` raises before it reads rows."""
+    if (by_library := checker_of(task)) is not None:
+        by_library(task, storage_options)
+        return
+    storage = Storage(task.output_uri, storage_options)
+    schema = as_optional(task.scan.schema)
+    scan = replace(task.scan, schema=schema)
+    task, known = codec_of_sources(task, storage)
+    RollingWriter(task, schema.remove_metadata(), storage)
+    with closing(_opened(scan, storage, known)) as readers:
+        keys = {CalendarKeys.of(footer, origins.values()) for footer, origins in map(_encodings, readers)}
+    if task.order_by and keys >= {CalendarKeys.PROLEPTIC, CalendarKeys.ABSENT} and readers_use_keys(scan):
+        raise _two_calendars(task)
 
 
 def rewrite_retrying(

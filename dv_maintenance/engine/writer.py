@@ -20,7 +20,7 @@ from dv_maintenance.engine.protocols import TakesGroups
 from dv_maintenance.engine.scan import open_source
 from dv_maintenance.errors import VerificationError
 from dv_maintenance.tables.fingerprint import RowSums, fingerprint
-from dv_maintenance.tables.model import FileKey
+from dv_maintenance.tables.model import REQUIRED, FileKey
 from dv_maintenance.tables.work import ScanTask, SourceFile
 
 if TYPE_CHECKING:
@@ -147,8 +147,8 @@ class RollingWriter:
 
 
 def as_optional(schema: pa.Schema) -> pa.Schema:
-    """The schema with every field nullable, except map keys: a rewrite does not enforce NOT NULL, and Spark writes its
-    files the same way.
+    """The schema with every field nullable, except map keys, as Spark writes its files. What was not is marked as
+    ``REQUIRED``.
     """
     return pa.schema([_optional(field) for field in schema], schema.metadata)
 
@@ -164,4 +164,6 @@ def _optional(field: pa.Field) -> pa.Field:
     elif types.is_map(nested):
         key = nested.key_field.with_type(_optional(nested.key_field).type)
         nested = pa.map_(key, _optional(nested.item_field))
+    if not field.nullable:
+        field = field.with_metadata({**(field.metadata or {}), REQUIRED: b""})
     return field.with_type(nested).with_nullable(True)

@@ -11,7 +11,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from dv_maintenance.errors import ConflictError, DamagedTableError, DvMaintenanceError, RefusedError
+from dv_maintenance.errors import (
+    ConflictError,
+    DamagedTableError,
+    DvMaintenanceError,
+    MissingValueError,
+    RefusedError,
+)
 from dv_maintenance.resources import out_of_resources
 from dv_maintenance.storage import Storage
 from dv_maintenance.storage.failures import storage_failure
@@ -25,6 +31,7 @@ __all__ = [
     "lance_options",
     "lance_place",
     "library",
+    "missing_value",
     "open_dataset",
     "reason_of",
     "translated",
@@ -124,6 +131,7 @@ _STORAGE: Final = re.compile(
     r"|Access ?Denied|No space left|os error"
 )
 _CONFLICT: Final = re.compile(r"[Cc]ommit conflict|Incompatible transaction|two fragments with id|concurrent writers")
+_NULLS: Final = re.compile(r"unmasked nulls for non-nullable \w+ field \"([^\"]+)\"")
 _REFUSED: Final = re.compile(r"Not supported|not yet supported|NotSupported|not implemented|No field named")
 
 
@@ -154,6 +162,12 @@ def lance_errors(what: str, *, table: str | None = None, version: int | None = N
         raise translated(error, what, table=table, version=version) from error
 
 
+def missing_value(column: str, problem: str, **place: Any) -> MissingValueError:
+    """The error for Lance tables, which know no SQL."""
+    command = f"lance.dataset(...).alter_columns({{'path': {column!r}, 'nullable': True}})"
+    return MissingValueError(column, problem, command=command, **place)
+
+
 def translated(error: BaseException, what: str, **place: Any) -> DvMaintenanceError:
     """The error that :func:`lance_errors` raises for one of Lance's; ``place``: table and version."""
     text = reason_of(error)
@@ -169,6 +183,8 @@ def translated(error: BaseException, what: str, **place: Any) -> DvMaintenanceEr
         return refused
     if _CUT.search(text):
         return DamagedTableError(f"{what} is truncated: a file ends before the data it should hold", **place)
+    if (nulls := _NULLS.search(text)) is not None:
+        return missing_value(nulls[1], f"{what} has rows in which it is null", **place)
     if _STORAGE.search(text):
         return storage_failure(what, error, **place)
     if _REFUSED.search(text):

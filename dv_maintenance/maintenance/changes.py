@@ -49,9 +49,10 @@ def _batches(table: Table, feed: ChangeFeed) -> Iterator[pa.RecordBatch]:
                 yield pa.RecordBatch.from_arrays([*batch.columns, *_change_columns(task, batch)], schema=feed.schema)
     except DamagedTableError as error:
         error.table, error.version = table.uri, version
-        error.next_step = (
-            "if a vacuum deleted files of old versions, start at a later version; otherwise restore the file"
-        )
+        if isinstance(error.__cause__, FileNotFoundError):
+            error.next_step = (
+                "if a vacuum deleted files of old versions, start at a later version; otherwise restore the file"
+            )
         raise
 
 

@@ -13,9 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dv_maintenance.errors import DvMaintenanceError, RefusedError, RetryableError, StorageError
+from dv_maintenance.errors import (
+    DamagedTableError,
+    DvMaintenanceError,
+    RefusedError,
+    RetryableError,
+    StorageError,
+    UsageError,
+)
 from dv_maintenance.maintenance.deadlines import to_erase
-from dv_maintenance.maintenance.fsck import damage_of, fsck
+from dv_maintenance.maintenance.fsck import FEW, damage_of, fsck
 from dv_maintenance.maintenance.health import health, iso_timestamp
 from dv_maintenance.maintenance.manifest import manifests_written, no_manifests
 from dv_maintenance.maintenance.planning.deadlines import MARGIN
@@ -23,9 +30,11 @@ from dv_maintenance.maintenance.planning.facts import file_facts
 from dv_maintenance.maintenance.planning.limits import DurationLimits, RatioLimits, RetentionLimits, Severity
 from dv_maintenance.maintenance.planning.policy import Policy, target_file_size
 from dv_maintenance.maintenance.vacuum import protecting
+from dv_maintenance.remedies import run
 from dv_maintenance.tables.capabilities import PreflightTable, SymlinkManifestTable
 from dv_maintenance.tables.fsck import DV
-from dv_maintenance.units import day_of, format_duration, format_size
+from dv_maintenance.tables.registry import known_format
+from dv_maintenance.units import count, day_of, format_duration, format_size, minute_of
 
 if TYPE_CHECKING:
     from dv_maintenance.maintenance.fsck import Damage
@@ -45,7 +54,7 @@ __all__ = [
     "Known",
     "check_snapshot",
     "check_table",
-    "damaged",
+    "readable",
     "unreadable",
 ]
 
@@ -134,13 +143,13 @@ def check_table(
         look = cache(lambda: damage_of(table, snapshot))
         inspection = _Inspection(table, snapshot, policy or Policy(), now, state.counts, damage=look)
         # Whether all files exist takes a look at each of them.
-        readable = _readable(inspection, state) if READABLE in asked else None
+        answer = _readable(snapshot, state, look) if READABLE in asked else None
     except (DvMaintenanceError, OSError) as error:
         if READABLE not in asked:
             return [_unreached(name, error) for name in asked]
         return [unreadable(error, str(error))]
     rest = [_answer(name, inspection) for name in asked if name != READABLE]
-    return rest if readable is None else [readable, *rest]
+    return rest if answer is None else [answer, *rest]
 
 
 def check_snapshot(
@@ -181,28 +190,36 @@ def _unreached(name: str, error: Exception) -> Finding:
 
 
 def _unknown(name: str, error: Exception) -> Finding:
-    return Finding(name, "warn", f"unknown: {error}", {"error": type(error).__name__})
+    # What is refused is known.
+    prefix = "" if isinstance(error, RefusedError | UsageError) else "unknown: "
+    return Finding(name, "warn", f"{prefix}{error}", {"error": type(error).__name__})
 
 
-def damaged(snapshot: Snapshot, damage: Sequence[Damage]) -> Finding:
-    """The finding of :data:`READABLE` for a version whose files are missing or damaged."""
-    numbers = {"version": snapshot.version, "files": snapshot.files.num_rows, "damaged": len(damage)}
-    return Finding(READABLE, "error", f"{_named(damage)}; dvm fsck shows how to repair it", numbers, _rows(damage))
+def readable(table: Table, snapshot: Snapshot) -> Finding:
+    """The finding of :data:`READABLE` for a newest version that was just read: the one answer for sensors, reports and
+    metrics. An error: readers fail. Files are looked for in tables of up to ``FEW``; only :func:`check_table` has time
+    for more.
+    """
+    return _readable(snapshot, health(snapshot), lambda: damage_of(table, snapshot, most=FEW))
 
 
-def _readable(inspection: _Inspection, state: Health) -> Finding:
-    snapshot = inspection.snapshot
-    numbers = {"version": state.version, "files": state.counts.files, "warnings": len(state.warnings)}
+def _readable(snapshot: Snapshot, state: Health, look: Callable[[], tuple[Damage, ...] | None]) -> Finding:
+    numbers: dict[str, Any] = {"version": state.version, "files": state.counts.files, "warnings": len(state.warnings)}
     said = "; ".join(state.warnings)
     try:
-        damage = inspection.damage()
+        damage = look()
     except StorageError as error:
         reason = f"the log can be read, but whether all files exist is unknown: {error}"
+        numbers |= {"error": type(error).__name__}
         return Finding(READABLE, "warn", "; ".join([reason, *state.warnings]), numbers)
+    except DamagedTableError as error:
+        return unreadable(error, str(error))
     if damage:
-        return damaged(snapshot, damage)
+        numbers |= {"damaged": len(damage)}
+        reason = f"{_named(damage)}; {run('fsck', snapshot.table)} shows how to repair it"
+        return Finding(READABLE, "error", reason, numbers, _rows(damage))
     faults = set(snapshot.warnings) - set(snapshot.notes)
-    there = "" if damage is None else f", and all its {state.counts.files} live files exist"
+    there = "" if damage is None else f", and all its files exist ({count(state.counts.files, 'live file')})"
     return Finding(READABLE, "warn" if faults else None, said or f"the newest version is readable{there}", numbers)
 
 
@@ -229,7 +246,7 @@ def _deleted_ratio(inspection: _Inspection) -> Finding:
     limits, counts = inspection.policy.checks.deleted_ratio, inspection.counts
     numbers: dict[str, Any] = {"files_with_dv": counts.files_with_dv, "deleted_rows": counts.deleted_rows}
     if counts.deleted_ratio is None:
-        reason = f"unknown: the log does not say how many rows {counts.files_with_unknown_rows} files have"
+        reason = f"unknown: the log does not give the number of rows of {count(counts.files_with_unknown_rows, 'file')}"
         return Finding("deleted_ratio", "warn" if limits.on else None, reason, numbers)
     numbers |= {"deleted_ratio": round(counts.deleted_ratio, 4)}
     reason = f"{counts.deleted_ratio:.2%} of the rows are deleted, in {counts.files_with_dv} of {counts.files} files"
@@ -248,17 +265,18 @@ def _oldest_dv(inspection: _Inspection) -> Finding:
     until = _next(inspection.now, (oldest.timestamp + limit for limit in (limits.warn, limits.error) if limit))
     if not oldest.exact:
         reason = (
-            f"rows deleted at least {_about(age)} ago are still in live files; "
+            f"rows deleted by {minute_of(oldest.timestamp)} are still in live files; "
             f"older commits were deleted, or are too many for a check to read{crossed}"
         )
         unsure = severity or ("warn" if limits.on else None)
         return Finding(OLDEST_DV, unsure, reason, {"at_least_seconds": age // 1000}, until=until)
-    reason = f"rows deleted {_about(age)} ago are still in live files{crossed}"
+    # Stored, and read later: an age would be wrong by then.
+    reason = f"rows deleted on {minute_of(oldest.timestamp)} are still in live files{crossed}"
     return Finding(OLDEST_DV, severity, reason, {"age_seconds": age // 1000}, until=until)
 
 
 def _erase_within(inspection: _Inspection) -> Finding:
-    """A warning from two nightly windows before a deadline on, an error after it."""
+    """A warning from two nightly windows before a deadline on, an error after it, and where no deadline can be kept."""
     found = to_erase(inspection.table, inspection.snapshot, inspection.policy, now=inspection.now)
     if found is None:
         return Finding(ERASE_WITHIN, None, "the policy has no erase_within")
@@ -266,7 +284,7 @@ def _erase_within(inspection: _Inspection) -> Finding:
     slack = None if by is None else by - inspection.now
     unsure = bool(found.unknown) or any(not each.exact for each in found.waiting.values())
     severity: Severity | None = "warn" if unsure or (slack is not None and slack < MARGIN) else None
-    if found.forgotten or (slack is not None and slack < 0):
+    if found.forgotten or found.erasure.problem is not None or (slack is not None and slack < 0):
         severity = "error"
     numbers = {
         "slack_seconds": None if slack is None else slack // 1000,
@@ -310,14 +328,20 @@ def _retention(inspection: _Inspection) -> Finding:
     known = inspection.known
     expired = _expired(inspection) if known is None else known.expired
     kept_for = _kept_for(inspection) if expired is None else expired.retention
-    limits = inspection.policy.checks.retention
+    known_as = known_format(inspection.table.format)
+    default = None if known_as is None else known_as.retention
+    limits = inspection.policy.checks.of_retention(default)
     severity = limits.crossed(kept_for)
     numbers, found = {"retention_seconds": kept_for // 1000}, ""
     rows: list[dict[str, Any]] = []
     if expired is not None:
         size = sum(max(file.size, 0) for file in expired.files)
         numbers |= {"expired_files": len(expired.files), "reclaimable_bytes": size}
-        found = f"; {len(expired.files)} files ({format_size(size)}) have been out of use for longer"
+        found = (
+            f"; out of use for longer: {count(len(expired.files), 'file')} ({format_size(size)})"
+            if expired.files
+            else ""
+        )
         if expired.expiring:
             more = sum(each.bytes for each in expired.expiring)
             numbers |= {"expiring_bytes": more}
@@ -326,7 +350,8 @@ def _retention(inspection: _Inspection) -> Finding:
                 {"from": day_of(each.at), "files": each.files, "size": format_size(each.bytes)}
                 for each in expired.expiring
             ]
-    reason = f"vacuum keeps what is out of use for {format_duration(kept_for)}"
+    by_default = f", {known_as.title}'s default" if known_as is not None and kept_for == default else ""
+    reason = f"vacuum keeps what is out of use for {format_duration(kept_for)}{by_default}"
     return Finding(RETENTION, severity, reason + _limit(RETENTION, limits, severity) + found, numbers, rows)
 
 
@@ -357,7 +382,7 @@ def _deletion_files(inspection: _Inspection) -> Finding:
     with_dv = inspection.snapshot.files.num_rows - inspection.snapshot.files["dv_id"].null_count
     numbers = {"version": inspection.snapshot.version, "deletion_files": with_dv, "faults": len(faults)}
     if not faults:
-        return Finding("deletion_files", None, f"{with_dv} deletion files were read and are intact", numbers)
+        return Finding("deletion_files", None, f"{count(with_dv, 'deletion file')}, all read and intact", numbers)
     first = faults[0]
     more = f"; and {len(faults) - 1} more" if len(faults) > 1 else ""
     reason = f"fragment {first.fragment}, {first.file}: {first.reason}{more}"
@@ -377,9 +402,9 @@ def _deletion_files_exist(inspection: _Inspection) -> Finding:
     with_dv = inspection.snapshot.files.num_rows - inspection.snapshot.files["dv_id"].null_count
     numbers = {"version": inspection.snapshot.version, "deletion_files": with_dv, "faults": len(concerned)}
     if concerned:
-        reason = f"{_named(concerned)}; dvm fsck shows how to repair it"
+        reason = f"{_named(concerned)}; {run('fsck', inspection.table.uri)} shows how to repair it"
         return Finding("deletion_files", "error", reason, numbers, _rows(concerned))
-    reason = f"the files of all {with_dv} deletion vectors exist, and are large enough; fsck reads their bytes"
+    reason = f"the files of {count(with_dv, 'deletion vector')} exist, and are large enough; fsck reads their bytes"
     return Finding("deletion_files", None, reason, numbers)
 
 
@@ -389,10 +414,13 @@ def _fsck(inspection: _Inspection) -> Finding:
     numbers = {name: number for name, number in known.items() if number is not None}
     numbers |= {"bytes": report.bytes, "damaged": len(report.damage)}
     if report.damage:
-        ways = " ".join(f"{each.how}{f' ({each.command})' if each.command else ''}" for each in report.remedies[:3])
+        ways = " ".join(
+            f"{each.how}{f' ({each.command_line})' if each.command else ''}" for each in report.remedies[:3]
+        )
         return Finding(FSCK, "error", f"{_named(report.damage)}. To repair it: {ways}", numbers, _rows(report.damage))
-    unread = f"; {report.unread} files are in a format that this release can't read" if report.unread else ""
-    reason = f"{report.footers} footers and {report.dvs} deletion vectors were read and agree with the log{unread}"
+    unread = f"; not {count(report.unread, 'file')} in a format that this release can't read" if report.unread else ""
+    read = f"{count(report.footers or 0, 'footer')} and {count(report.dvs or 0, 'deletion vector')}"
+    reason = f"{read}, all read: they agree with the log{unread}"
     return Finding(FSCK, None, reason, numbers)
 
 

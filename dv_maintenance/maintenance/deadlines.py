@@ -104,11 +104,12 @@ class ToErase:
                 for step, each in self.waiting.items()
             ],
             "unknown": list(self.unknown),
+            "problem": self.erasure.problem,
         }
 
     def sentences(self) -> list[str]:
         """One per kind of files, and what is unknown."""
-        said = []
+        said = [] if self.erasure.problem is None else [self.erasure.problem]
         if self.live is not None:
             said.append(f"{_count(self.live.files)} {self.erasure.sentence(self.live.oldest, exact=self.live.exact)}")
         if self.out_of_use is not None:
@@ -120,7 +121,9 @@ class ToErase:
                 f"{_count(self.forgotten)} out of use for more than {format_duration(2 * self.erasure.erase_within)}, "
                 "with only rows deleted before that, must be vacuumed"
             )
-        return [*said, *self.unknown] or ["no deleted rows are left in storage"]
+        if not self.waiting and not self.forgotten and not self.unknown:
+            said.append("no deleted rows are left in storage")
+        return [*said, *self.unknown]
 
 
 def to_erase(table: Table, snapshot: Snapshot, policy: Policy, *, now: int) -> ToErase | None:

@@ -9,11 +9,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dv_maintenance.errors import ConflictError, DamagedTableError, DvMaintenanceError, RefusedError
 from dv_maintenance.maintenance.execution.apply import purge
+from dv_maintenance.maintenance.execution.rehearsal import rehearsed
 from dv_maintenance.maintenance.fsck.deep import read
 from dv_maintenance.maintenance.fsck.look import look
+from dv_maintenance.maintenance.planning.plan import build_plan
+from dv_maintenance.remedies import Remedy, run
 from dv_maintenance.report import Report
 from dv_maintenance.tables.capabilities import DowngradableTable
 from dv_maintenance.tables.fsck import FsckTable
+from dv_maintenance.tables.gates import check_committable
 
 if TYPE_CHECKING:
     from dv_maintenance.engine import Engine
@@ -81,11 +85,11 @@ def downgrade(
     if not isinstance(table, DowngradableTable):
         raise RefusedError(f"{table.format} tables have no feature to drop", table=table.uri)
     snapshot = table.snapshot()
+    check_committable(table, dry_run=dry_run)
     if snapshot.files["dv_id"].null_count < snapshot.files.num_rows:
         # Before the first step, not in the middle.
-        table.check_writable(snapshot, "rewrite")
-        if not dry_run:
-            _check_files(table, snapshot)
+        rehearsed(table, snapshot, build_plan(snapshot, purge=True))
+        _check_files(table, snapshot)
     before, taken, rows = snapshot.version, list[str](), 0
     with _telling(taken):
         while True:
@@ -131,7 +135,9 @@ def _check_files(table: Table, snapshot: Snapshot) -> None:
             f"{faults[0].path}: {faults[0].reason}",
             table=table.uri,
             version=snapshot.version,
-            next_step=f"see 'dvm fsck {table.uri} --deep' for every damaged file and how to repair the table",
+            next_step=Remedy(
+                "see {} for every damaged file and how to repair the table", (run("fsck", table.uri, deep=True),)
+            ),
         )
 
 

@@ -10,6 +10,7 @@ from typing import Any, Final
 from dv_maintenance.maintenance.planning.facts import FileFacts, file_counts, file_facts
 from dv_maintenance.report import Report
 from dv_maintenance.tables.model import Snapshot, parse_partition
+from dv_maintenance.units import count
 
 __all__ = ["Counts", "Health", "PartitionHealth", "health", "iso_timestamp", "total"]
 
@@ -151,7 +152,7 @@ def _warnings(facts: FileFacts, total: Counts) -> list[str]:
     if total.files_with_unknown_rows:
         with_dv = int((~facts.known & facts.has_dv).sum())
         warnings.append(
-            f"the log does not say how many rows {total.files_with_unknown_rows} files have"
+            f"the log does not give the number of rows of {count(total.files_with_unknown_rows, 'file')}"
             + (f", {with_dv} of them with a deletion vector" if with_dv else "")
             + ": rows and ratios that include them are unknown"
         )

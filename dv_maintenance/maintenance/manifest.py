@@ -31,7 +31,7 @@ class ManifestReport(Report):
     removed : paths of the manifests removed.
     files : number of data files that the manifests list.
     purged : whether DVs were purged first; in a dry run, whether they would be.
-    dry_run : nothing was written, and the manifests are not known yet.
+    dry_run : nothing was written. If DVs would be purged first, the manifests are not known yet.
     note : in formats without symlink manifests, why nothing was written.
     """
 
@@ -99,16 +99,28 @@ def write_manifests(table: Table, engine: Engine, purge_first: bool = False) -> 
 
 
 def plan_manifests(table: Table, *, purge_first: bool = False) -> ManifestReport:
-    """What :func:`write_manifests` would do. Raises the errors that it raises before it writes."""
-    return _planned(table, purge_first=purge_first)[0]
+    """What :func:`write_manifests` would do. Raises the errors that it would raise, see also ``rehearsed``."""
+    planned, snapshot = _planned(table, purge_first=purge_first)
+    if planned.purged:
+        from dv_maintenance.maintenance.execution.rehearsal import rehearsed
+        from dv_maintenance.maintenance.planning.plan import build_plan
+
+        rehearsed(table, snapshot, build_plan(snapshot, purge=True))
+    elif isinstance(table, SymlinkManifestTable):
+        result = table.write_manifests(snapshot, dry_run=True)
+        return replace(planned, manifests=result.manifests, removed=result.removed)
+    return planned
 
 
 def _planned(table: Table, *, purge_first: bool) -> tuple[ManifestReport, Snapshot]:
+    """Checks before anything is rewritten for manifests that can't be written."""
     snapshot = table.snapshot()
-    # Checked before anything is rewritten for a manifest that can't be written.
     table.check_writable(snapshot, "manifest")
     files, note = snapshot.files, None if isinstance(table, SymlinkManifestTable) else no_manifests(table)
     purged = note is None and purge_first and files["dv_id"].null_count < files.num_rows
+    if purged and isinstance(table, SymlinkManifestTable):
+        # The purge replaces all other files.
+        table.write_manifests(replace(snapshot, files=files.filter(files["dv_id"].is_null())), dry_run=True)
     planned = ManifestReport(
         table.uri, table.format, snapshot.version, (), files.num_rows, (), purged, note, dry_run=True
     )

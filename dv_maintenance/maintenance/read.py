@@ -9,6 +9,7 @@ import tempfile
 from base64 import b64encode
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import IO, TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -148,7 +149,8 @@ def _write_parquet(schema: pa.Schema, batches: Iterable[pa.RecordBatch], file: I
     try:
         rows = _write_batches(batches, lambda batch: output.write([batch]))
     except BaseException:
-        output.close()
+        with suppress(Exception):  # after a failed row group, Arrow can't close the file either
+            output.close()
         raise
     output.close(PROLEPTIC)
     return rows

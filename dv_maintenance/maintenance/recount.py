@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dv_maintenance.engine.row_counts import count_rows
 from dv_maintenance.errors import DamagedTableError, RefusedError
+from dv_maintenance.remedies import Remedy, run
 from dv_maintenance.report import Report
 from dv_maintenance.tables.capabilities import RecountableTable
 
@@ -65,7 +66,7 @@ def recount(
         raise RefusedError(
             f"row counts of {table.format} tables are no statistics that could be renewed",
             table=table.uri,
-            next_step=f"check the table with 'dvm fsck {table.uri} --deep'",
+            next_step=Remedy("check the table with {}", (run("fsck", table.uri, deep=True),)),
         )
     snapshot = table.snapshot()
     table.check_writable(snapshot, "rewrite")
@@ -79,12 +80,12 @@ def recount(
                 on_progress(done, len(sources))
     new = {source.key: counts[source.key] for source in sources if source.rows != counts[source.key]}
     known = [source for source in sources if source.rows is not None]
-    version = table.recount(snapshot, new) if new and not dry_run else None
+    version = table.recount(snapshot, new, dry_run=dry_run) if new else None
     return RecountReport(
         table.uri,
         table.format,
         snapshot.version,
-        snapshot.version if version is None else version,
+        snapshot.version if version is None or dry_run else version,
         dry_run,
         files=len(sources),
         wrong=sum(source.key in new for source in known),
@@ -101,6 +102,6 @@ def _counted(table: Table, source: SourceFile) -> int:
         raise DamagedTableError(
             f"{source.uri} is not the file that the log names",
             table=table.uri,
-            next_step=f"see 'dvm fsck {table.uri} --deep'",
+            next_step=Remedy("see {}", (run("fsck", table.uri, deep=True),)),
         )
     return rows

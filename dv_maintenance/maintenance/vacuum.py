@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from dv_maintenance.errors import DvMaintenanceError, RefusedError, UsageError
 from dv_maintenance.maintenance.health import iso_timestamp
+from dv_maintenance.remedies import Remedy, setting
 from dv_maintenance.report import Report
 from dv_maintenance.storage import absolute_uri
 from dv_maintenance.tables import open_table
@@ -17,6 +18,7 @@ from dv_maintenance.tables.capabilities import ProtectingTable
 from dv_maintenance.tables.find import find_tables
 from dv_maintenance.tables.guard import NO_GUARD, VacuumGuard
 from dv_maintenance.tracing import span
+from dv_maintenance.units import count
 
 if TYPE_CHECKING:
     from dv_maintenance.tables.model import ExpiringFiles
@@ -152,7 +154,7 @@ def vacuum(
         files = result.expired.files
         traced.set(version=result.version_after, files=len(files), bytes=sum(max(each.size, 0) for each in files))
     kinds = Counter(file.kind for file in files)
-    _log.info("%s: %d files expired, %d deleted", table.uri, len(files), result.deleted)
+    _log.info("%s: %s expired, %d deleted", table.uri, count(len(files), "file"), result.deleted)
     return VacuumReport(
         table=table.uri,
         format=table.format,
@@ -194,7 +196,7 @@ def protecting(table: Table, clones: Sequence[str], clones_under: Sequence[str] 
         raise UsageError(
             f"{table.format} tables have no clones to protect",
             table=table.uri,
-            next_step="leave out --protect and the policy's clones; a longer retention keeps files for other readers",
+            next_step=Remedy("leave out {}; a longer retention keeps files for other readers", (setting("clones"),)),
         )
     known = {absolute_uri(place) for place in clones}
     found = [place for place in _found(table, clones_under) if absolute_uri(place) not in known]
@@ -218,5 +220,7 @@ def _found(table: Table, folders: Sequence[str]) -> Iterator[str]:
                 raise RefusedError(
                     f"{place}, which may be a clone of it, can't be read: {error.message}",
                     table=table.uri,
-                    next_step="repair that table, or name a folder without it (clones_under, --clones-under)",
+                    next_step=Remedy(
+                        "repair that table, or name a folder without it as {}", (setting("clones_under"),)
+                    ),
                 ) from error

@@ -26,6 +26,7 @@ from dv_maintenance.maintenance.checks import (
 )
 from dv_maintenance.maintenance.meter.decide import is_due
 from dv_maintenance.maintenance.meter.of_table import decide_for, due_for
+from dv_maintenance.maintenance.planning.limits import Severity
 from dv_maintenance.service.inspection import Downstream, reads_now
 from dv_maintenance.service.partitions import live_keys, partition_key
 from dv_maintenance.service.tables_file import TableSettings
@@ -37,7 +38,6 @@ from dv_maintenance.tables.registry import known_format
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from dv_maintenance.maintenance.planning.limits import Severity
     from dv_maintenance.maintenance.planning.steps import MaintenancePlan
     from dv_maintenance.service.inspection import Seen
     from dv_maintenance.tables.model import OldestDv, Snapshot
@@ -51,6 +51,7 @@ __all__ = [
     "READABLE",
     "Finding",
     "Looks",
+    "Severity",
     "by_partition",
     "check",
     "check_names",

@@ -12,6 +12,7 @@ from dv_maintenance.maintenance.health import iso_timestamp
 from dv_maintenance.maintenance.planning.plan import build_plan
 from dv_maintenance.service.outcome import Outcome
 from dv_maintenance.service.reports.plain import of_report
+from dv_maintenance.service.text import count, was
 from dv_maintenance.service.verbs.rewrites import apply_plan
 
 if TYPE_CHECKING:
@@ -82,8 +83,8 @@ def sum_up(erased: Sequence[Mapping[str, Any]]) -> Outcome:
     counts = [each["rows_deleted"] for each in erased]
     total = None if None in counts else sum(counts)
     last = max((each["removable_from"] for each in erased if each["removable_from"] is not None), default=None)
-    would = "would be" if any(each["dry_run"] for each in erased) else "were"
-    reason = f"{'Rows' if total is None else f'{total:,} rows'} of {len(rows):,} tables {would} deleted."
+    would = "would be" if any(each["dry_run"] for each in erased) else was(total or 0)
+    reason = f"{'Rows' if total is None else count(total, 'row')} of {count(len(rows), 'table')} {would} deleted."
     if last is not None:
         reason += f" Vacuums may delete the last of the old files from {iso_timestamp(last)} on."
     return Outcome(

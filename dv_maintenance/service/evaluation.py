@@ -11,7 +11,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Protocol
 
 from dv_maintenance.errors import DvMaintenanceError, UsageError, redacted
-from dv_maintenance.maintenance.checks import READABLE, Finding, unreadable
+from dv_maintenance.maintenance.checks import unreadable
 from dv_maintenance.service.budget import NotReached, within_budget
 from dv_maintenance.service.checks import PARTITIONS
 from dv_maintenance.service.cursor import Cursor, TableState
@@ -20,8 +20,10 @@ from dv_maintenance.service.due import RunRequest, runs_of
 from dv_maintenance.service.inspection import Inspection
 from dv_maintenance.service.partitions import GRID_COLUMNS
 from dv_maintenance.service.ranges import widest_range
+from dv_maintenance.units import count
 
 if TYPE_CHECKING:
+    from dv_maintenance.service.checks import Finding
     from dv_maintenance.service.observe import Observation, Observer
     from dv_maintenance.service.reads import Reads
     from dv_maintenance.service.tables_file import TableSettings
@@ -140,7 +142,6 @@ class _Evaluation:
         self.waiting: list[str] = []
         self.requests: list[RunRequest] = []
         self.notes: list[str] = []
-        self.damages: dict[str, str] = {}
 
     def run(self) -> Evaluation:
         limits = self.limits
@@ -179,16 +180,14 @@ class _Evaluation:
         if self.observer.data_versions:
             if found.inspection.changed:
                 self.orchestrator.record(table, replace(found, lineage=state.lineage))
-            if found.damage is not None:
-                self.damages[table.name] = found.damage.reason
-                # Said once: until the files are back, each look finds them missing.
-                if last.readable is not False:
-                    self.orchestrator.check(table, found.damage)
-                state = replace(state, readable_since=0)
-            elif not state.readable:
-                self.orchestrator.check(table, Finding(READABLE, None, "The table's newest version can be read."))
-                # The cursor stays small: only a table that could not be read has a time of its own.
-                state = replace(state, readable_since=1 if state.readable is None else _now())
+            # Damage is said once: until the files are back, each look finds them missing.
+            if found.readable is not None and (found.inspection.changed or last.readable is not (not found.damaged)):
+                self.orchestrator.check(table, found.readable)
+        if found.damaged:
+            state = replace(state, readable_since=0)
+        elif found.readable is not None and not state.readable:
+            # The cursor stays small: only a table that could not be read has a time of its own.
+            state = replace(state, readable_since=1 if state.readable is None else _now())
         if found.findings is not None:
             for finding in found.findings:
                 self.orchestrator.check(table, finding)
@@ -208,7 +207,7 @@ class _Evaluation:
         if "vacuum" in inspection.due and not any("vacuum" in run.jobs for run in runs):
             due = tuple(job for job in inspection.due if job != "vacuum")
             self.states[table.name] = replace(self.states[table.name], inspection=replace(inspection, due=due))
-        decision = self._decision(table, runs)
+        decision = self._decision(table, runs, found.readable)
         run = decision.requested
         if run is None:
             if decision.reason:
@@ -228,27 +227,22 @@ class _Evaluation:
             f" ({decision.reason})" if decision.reason else "",
         )
 
-    def _decision(self, table: TableSettings, runs: Sequence[RunRequest]) -> Decision:
+    def _decision(self, table: TableSettings, runs: Sequence[RunRequest], answer: Finding | None) -> Decision:
+        """``answer``: of the check ``readable``, if it was asked just now."""
         attempts = {run.key: self.orchestrator.attempts(run) for run in runs}
-        if any(each.damage for each in attempts.values()) and self.states[table.name].readable:
+        if answer is None and any(each.damage for each in attempts.values()):
             # Files can go missing without a commit, after the last look at them.
-            damage = self.observer.damage(table)
-            if damage is not None:
-                self.orchestrator.check(table, damage)
-                self.damages[table.name] = damage.reason
+            answer = self.observer.readable(table)
+            if answer is not None and answer.severity == "error":
+                self.orchestrator.check(table, answer)
                 self.states[table.name] = replace(self.states[table.name], readable_since=0)
-        state = self.states[table.name]
         facts = Facts(
             self.orchestrator.busy(table) if runs else None,
             lambda run: attempts[run.key],
-            self._damage(table) if state.readable is False else None,
-            state.readable_since,
+            answer.reason if answer is not None and answer.severity == "error" else None,
+            self.states[table.name].readable_since,
         )
         return decide(runs, facts, _now(), self.limits.failed_runs)
-
-    def _damage(self, table: TableSettings) -> str:
-        said = self.damages.get(table.name, "files of the newest version are missing")
-        return f"{said}. Next: 'dvm fsck {table.path}' shows what is missing and how to repair it"
 
     def _range(self, table: TableSettings, due: frozenset[str | None]) -> tuple[str, str] | None:
         columns = () if table.partitions is None else table.partitions.columns
@@ -275,13 +269,13 @@ class _Evaluation:
         # A table that was not inspected yet precedes one whose run has to wait.
         first = next(iter([*self.left, *self.waiting]), None)
         if self.left:
-            self.notes.insert(0, f"{len(self.left)} tables left for the next tick, from {first} on")
+            self.notes.insert(0, f"{count(len(self.left), 'table')} left for the next tick, from {first} on")
         if self.waiting:
-            self.notes.insert(0, f"{len(self.waiting)} runs left for the next tick, from {self.waiting[0]} on")
+            self.notes.insert(0, f"{count(len(self.waiting), 'run')} left for the next tick, from {self.waiting[0]} on")
         more = len(self.notes) - _SHOWN_NOTES
         text = "; ".join(self.notes[:_SHOWN_NOTES] + ([f"and {more} more"] if more > 0 else []))
         if not self.requests and not text:
-            text = f"nothing is due in {len(self.tables)} tables"
+            text = f"nothing is due in {count(len(self.tables), 'table')}"
         return Evaluation(tuple(self.requests), text, Cursor(self.states, first))
 
 

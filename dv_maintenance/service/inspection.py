@@ -19,6 +19,7 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from dv_maintenance import __version__
 from dv_maintenance.errors import DvMaintenanceError, UsageError
+from dv_maintenance.maintenance.checks import readable
 from dv_maintenance.maintenance.health import Health, health
 from dv_maintenance.maintenance.manifest import files_changed, manifests_written
 from dv_maintenance.maintenance.meter.decide import is_due
@@ -35,7 +36,7 @@ from dv_maintenance.tables.model import ExpiredFiles, Snapshot
 from dv_maintenance.tables.quarantine import overdue
 from dv_maintenance.tables.table import Probe, Table
 from dv_maintenance.tracing import span
-from dv_maintenance.units import format_duration, format_size
+from dv_maintenance.units import count, format_duration, format_size
 
 __all__ = ["Downstream", "Inspection", "Seen", "inspect_table", "inspect_tables", "read_state", "reads_now"]
 
@@ -59,7 +60,8 @@ class Inspection:
     ``deleted_ratio`` : share of the physical rows that are deleted.
     ``due`` : jobs worth starting.
     ``reasons`` : why, by job.
-    ``error`` : why the table could not be inspected; the numbers are then those of the last inspection.
+    ``error`` : why the table could not be inspected, with the numbers of the last inspection, or which files of it are
+        missing or damaged.
     ``vacuum_checked`` : epoch milliseconds of the last search for expired files.
     ``next_due_at`` : when ``optimize`` will be due without another commit, epoch milliseconds; ``None``: never.
     ``settings`` : fingerprint of the policy, the jobs and this release.
@@ -116,12 +118,14 @@ class Seen:
 def inspect_tables(
     config: WatchConfig, state: Mapping[str, Inspection] | None = None, *, now: int | None = None
 ) -> tuple[list[Inspection], dict[str, Inspection]]:
-    """Every table of the file, in its order, and the state to pass in next time. A table that can't be inspected has an
-    ``error`` and does not stop the others.
+    """Every table of the file, in its order, and the state to pass in next time. A table that can't be inspected, or
+    whose files are missing, has an ``error`` and nothing due, and does not stop the others.
     """
     state = state or {}
-    inspections = [_inspect_safely(entry, state.get(entry.name), now) for entry in config.tables]
-    return inspections, {each.name: each for each in inspections}
+    found = [_inspect_safely(entry, state.get(entry.name), now) for entry in config.tables]
+    # What was due stays in the state: it is due again once the table can be read.
+    shown = [replace(each, due=(), reasons={}) if each.error else each for each in found]
+    return shown, {each.name: each for each in found}
 
 
 def inspect_table(
@@ -149,11 +153,7 @@ def inspect_table(
     expired files; they are searched every ``vacuum_every``, as files expire without a commit. ``manifest`` is due when
     the table's files changed after its manifests were written, and never in formats that write their own manifests.
 
-    Raises
-    ------
-    UsageError : the retention in force leaves no time to keep ``erase_within``.
-
-    The errors of reading the table's newest version.
+    Raises the errors of reading the table's newest version.
     """
     policy, jobs, seen = policy or Policy(), tuple(jobs), seen or Seen()
     now = time.time_ns() // 1_000_000 if now is None else now
@@ -221,7 +221,7 @@ def read_state(body: Any) -> dict[str, Inspection]:
     try:
         return _state_adapter().validate_json(orjson.dumps(body))
     except (ValidationError, TypeError) as error:
-        raise UsageError("the state was not written by dvm watch", next_step="start without a state") from error
+        raise UsageError("the state was not written by a watch", next_step="start without a state") from error
 
 
 def reads_now(entry: TableSettings, downstream: Downstream = lambda _now: None) -> ReadsNow:
@@ -230,11 +230,14 @@ def reads_now(entry: TableSettings, downstream: Downstream = lambda _now: None) 
 
 
 def _inspect_safely(entry: TableSettings, last: Inspection | None, now: int | None) -> Inspection:
+    seen = Seen()
     try:
         table = open_table(entry.path, entry.format, entry.storage_options)
-        return inspect_table(
-            table, entry.policy, last, name=entry.name, jobs=entry.jobs, now=now, reads=reads_now(entry)
+        found = inspect_table(
+            table, entry.policy, last, name=entry.name, jobs=entry.jobs, now=now, reads=reads_now(entry), seen=seen
         )
+        answer = readable(table, seen.read(table, found.version))
+        return replace(found, error=answer.reason) if answer.severity == "error" else found
     except (DvMaintenanceError, OSError) as error:
         return replace(last or Inspection(entry.name), name=entry.name, changed=False, error=str(error))
 
@@ -253,10 +256,12 @@ def _inspect_snapshot(
     now: int,
     reads: ReadsNow | None,
 ) -> Inspection:
-    # A deadline that nothing can keep is said before anything else, not passed in silence.
-    erasure_of(table, snapshot, policy)
     state = health(snapshot)
     found = replace(found, deleted_ratio=state.counts.deleted_ratio, warnings=state.warnings, health=state)
+    erasure = erasure_of(table, snapshot, policy)
+    if erasure is not None and erasure.problem is not None:
+        # Work goes on: whatever is purged early is gone early.
+        found = replace(found, warnings=(*found.warnings, erasure.problem))
     if "optimize" not in jobs:
         return _with(found, "optimize", ())
     known, warnings = reads(now) if reads is not None else (None, ())
@@ -314,7 +319,7 @@ def _check_vacuum(found: Inspection, table: Table, policy: Policy, now: int, see
     # A deadline does not ask how many bytes hold the deleted rows.
     if expired.files and (size >= policy.vacuum_min_bytes or policy.erase_within is not None):
         out_of_use = f"out of use for more than {format_duration(expired.retention)}"
-        why.append(f"{len(expired.files)} files ({format_size(size)}) {out_of_use}")
+        why.append(f"{count(len(expired.files), 'file')} ({format_size(size)}) {out_of_use}")
     # Files that were set aside are deleted by a later vacuum: a quiet table has no other reason for one.
     if policy.quarantine and overdue(table.storage, now - policy.quarantine_retention):
         why.append(f"files have been in quarantine for more than {format_duration(policy.quarantine_retention)}")
@@ -330,7 +335,8 @@ def _check_manifests(found: Inspection, table: Table, snapshot: Snapshot | None 
     if snapshot is None:
         return _with(found, "manifest", found.reasons.get("manifest", (reason,)))
     with_dv = snapshot.files.num_rows - snapshot.files["dv_id"].null_count
-    return _with(found, "manifest", (reason, f"{with_dv} files have DVs: purge first") if with_dv else (reason,))
+    purge = (f"{count(with_dv, 'file')} with DVs: purge first",) if with_dv else ()
+    return _with(found, "manifest", (reason, *purge))
 
 
 def _with(found: Inspection, job: Job, reasons: tuple[str, ...]) -> Inspection:

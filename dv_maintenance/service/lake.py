@@ -12,7 +12,8 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, Literal, get_args
 
 from dv_maintenance.errors import DvMaintenanceError, redacted
-from dv_maintenance.maintenance.checks import check_snapshot
+from dv_maintenance.maintenance.checks import READABLE, Finding, check_snapshot, readable
+from dv_maintenance.maintenance.fsck import FEW
 from dv_maintenance.maintenance.health import health, iso_timestamp
 from dv_maintenance.maintenance.planning.policy import Policy
 from dv_maintenance.service.inspection import Seen, inspect_table, reads_now
@@ -20,7 +21,7 @@ from dv_maintenance.service.tables_file import TableSettings, TablesFolder
 from dv_maintenance.storage import absolute_uri
 from dv_maintenance.tables import open_table
 
-__all__ = ["ORDERS", "LakeTable", "Order", "in_folder", "rank", "scan"]
+__all__ = ["ORDERS", "LakeTable", "Order", "as_checked", "in_folder", "rank", "scan"]
 
 _THREADS: Final = 16
 
@@ -30,7 +31,7 @@ ORDERS: Final[tuple[Order, ...]] = get_args(Order)
 
 @dataclass(frozen=True, slots=True)
 class LakeTable:
-    """One table of a scan. ``None`` where the log does not say, or the table can't be read.
+    """One table of a scan. ``None`` where the log does not say, or can't be read.
 
     name : its path below the scanned folder, or its name in the file of tables.
     table : its URI.
@@ -45,7 +46,7 @@ class LakeTable:
     expiring_from : when the first of them expires, epoch milliseconds.
     due : jobs that are worth starting.
     reasons : why, by job.
-    error : why the table can't be read.
+    error : why the table can't be read: its log, or files that are missing or damaged. Nothing is due then.
     """
 
     name: str
@@ -126,6 +127,15 @@ def scan(
     return [each.result() for each in rows]
 
 
+def as_checked(table: LakeTable, finding: Finding) -> LakeTable:
+    """The row of a large table, whose files a scan does not look for, by what its check ``readable`` found there."""
+    looked = table.error is not None or (table.files or 0) <= FEW
+    concerns = finding.check == READABLE and finding.severity == "error"
+    if looked or not concerns or finding.numbers.get("version") != table.version:
+        return table
+    return replace(table, due=(), reasons={}, error=finding.reason)
+
+
 def rank(tables: Iterable[LakeTable], order: Order = "worst") -> list[LakeTable]:
     """The tables in an order, the worst first; tables of one rank by name.
 
@@ -182,6 +192,8 @@ def _read(row: LakeTable, watched: TableSettings, now: int) -> LakeTable:
     counts = (found.health or health(snapshot)).counts
     oldest = table.oldest_dv(snapshot) if counts.files_with_dv else None
     (small,) = check_snapshot(table, snapshot, watched.policy, checks=["small_files"], now=now)
+    answer = readable(table, snapshot)
+    error = answer.reason if answer.severity == "error" else None
     expired = seen.expired
     expiring = None if expired is None else expired.expiring
     return replace(
@@ -199,9 +211,10 @@ def _read(row: LakeTable, watched: TableSettings, now: int) -> LakeTable:
         removable_bytes=None if expired is None else sum(max(each.size, 0) for each in expired.files),
         expiring_bytes=None if expiring is None else sum(each.bytes for each in expiring),
         expiring_from=min((each.at for each in expiring), default=None) if expiring else None,
-        due=found.due,
-        reasons=dict(found.reasons.items()),
+        due=() if error else found.due,
+        reasons={} if error else dict(found.reasons.items()),
         warnings=found.warnings,
+        error=error,
     )
 
 

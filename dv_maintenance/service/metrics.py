@@ -38,7 +38,7 @@ def _age(table: LakeTable, now: int) -> float | None:
 
 
 _GAUGES: Final[dict[str, tuple[str, _Value]]] = {
-    "dvm_table_readable": ("Whether the newest version could be read.", lambda table, _: int(table.error is None)),
+    "dvm_table_readable": ("Whether readers can read the newest version.", lambda table, _: int(table.error is None)),
     "dvm_files": ("Live data files.", lambda table, _: table.files),
     "dvm_files_with_dv": ("Live data files with a deletion vector.", lambda table, _: table.files_with_dv),
     "dvm_small_files": ("Live data files below the policy's limit.", lambda table, _: table.small_files),

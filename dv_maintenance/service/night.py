@@ -26,6 +26,7 @@ from dv_maintenance.maintenance.scheduling.allocate import Allocation, allocate
 from dv_maintenance.maintenance.scheduling.demand import minutes
 from dv_maintenance.maintenance.scheduling.items import Reserve, WorkItem
 from dv_maintenance.maintenance.scheduling.window import Window, coming_nights, opened_at, seconds_left
+from dv_maintenance.remedies import run
 from dv_maintenance.service.inspection import reads_now
 from dv_maintenance.service.outcome import Outcome
 from dv_maintenance.service.reports.work import KEPT_SHOWN, of_run
@@ -374,7 +375,7 @@ class Night:
                 estimated = minutes(sum(each.seconds for each in part))
                 self.stopped.append(
                     f"{name}: steps estimated at {estimated} were stopped after {minutes(seconds)}, when the time was "
-                    "up. Lengthen window or budget, or run 'dvm apply' for this table at another time."
+                    f"up. Lengthen window or budget, or run {run('apply')} for this table at another time."
                 )
                 _log.warning("%s", self.stopped[-1])
                 return True

@@ -5,12 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from dv_maintenance.errors import StorageError
-from dv_maintenance.maintenance.checks import damaged
-from dv_maintenance.maintenance.fsck import FEW, damage_of
+from dv_maintenance.maintenance.checks import readable
 from dv_maintenance.maintenance.meter.of_table import decide_for
 from dv_maintenance.service.checks import Looks, has_partitions, work_left
 from dv_maintenance.service.cursor import TableState
@@ -48,8 +46,13 @@ class Observation:
     snapshot: Snapshot | None = None
     findings: tuple[Finding, ...] | None = None
     lineage: str = ""
-    damage: Finding | None = None
-    """Files of the newest version that are missing. Looked for if the table changed or could not be read before."""
+    readable: Finding | None = None
+    """Whether readers can read the newest version; ``None``: the last answer still holds. Looked at if the table
+    changed, could not be read before, or has new work due."""
+
+    @property
+    def damaged(self) -> bool:
+        return self.readable is not None and self.readable.severity == "error"
 
 
 class Observer:
@@ -140,14 +143,14 @@ class Observer:
         other = self.checks and self._is_other(last.inspection, found)
         findings = self._findings(watched, table, looks, last, found, seen) if self.checks else None
         # A tick has no time for the files of a large table: their check is left to its own runs.
-        damage = _damage(table, seen.read(table, found.version)) if self._to_look_at_files(found, last) else None
+        answer = _readable(table, seen.read(table, found.version)) if self._to_look_at_files(found, last) else None
         now_or_before = [each for each in (found, last.inspection) if "optimize" in each.due]
         due = "optimize" in found.due
         # That work became due, or no longer is, is news without a commit.
         news = self.checks and has_partitions(watched) and (other or len(now_or_before) == 1)
         to_plan = watched.partitions is not None and due and (not busy or news)
         if not to_plan and not news and (watched.partitions is None or not found.changed):
-            return Observation(found, known, findings=findings, damage=damage)
+            return Observation(found, known, findings=findings, readable=answer)
         snapshot = seen.read(table, found.version)
         now, plan = time.time_ns() // 1_000_000, None
         if to_plan:
@@ -155,17 +158,20 @@ class Observer:
         if news:
             findings = (*(findings or ()), work_left(watched, snapshot, plan))
         keys = frozenset[str | None]() if plan is None else due_keys(watched, snapshot, plan)
-        return Observation(found, known, keys, snapshot if found.changed else None, findings, damage=damage)
+        return Observation(found, known, keys, snapshot if found.changed else None, findings, readable=answer)
 
     def _to_look_at_files(self, found: Inspection, last: TableState) -> bool:
-        return self.data_versions and (found.changed or not last.readable)
+        news = self.data_versions and (found.changed or last.readable is None)
+        return news or last.readable is False or not set(found.due) <= set(last.inspection.due)
 
-    def damage(self, watched: TableSettings) -> Finding | None:
-        """Look for missing files of a table that :meth:`observe` just read. Raises the errors of the table."""
-        if not self.data_versions or watched.name not in self._open:
+    def readable(self, watched: TableSettings) -> Finding | None:
+        """Look again at the files of a table that :meth:`observe` just read; ``None`` if it is not open any more.
+        Raises the errors of the table.
+        """
+        if watched.name not in self._open:
             return None
         table, _ = self._open[watched.name]
-        return _damage(table, table.snapshot())
+        return _readable(table, table.snapshot())
 
     @staticmethod
     def _is_other(last: Inspection, found: Inspection) -> bool:
@@ -193,9 +199,7 @@ def _newer(
     return recorded if known is None or table.follows(recorded[0], known[0]) else known
 
 
-def _damage(table: Table, snapshot: Snapshot) -> Finding | None:
-    try:
-        damage = damage_of(table, snapshot, most=FEW)
-    except StorageError:
-        return None  # the log can be read: a process that watches it need not have access to the files
-    return damaged(snapshot, damage) if damage else None
+def _readable(table: Table, snapshot: Snapshot) -> Finding:
+    answer = readable(table, snapshot)
+    # The log can be read: a process that watches it need not have access to the files.
+    return replace(answer, severity=None) if answer.severity == "warn" and "error" in answer.numbers else answer

@@ -33,6 +33,7 @@ class Outcome:
     ``details`` : further facts in order, each a line of its own.
     ``lines`` : further facts by name: warnings, paths, the files that were kept and why.
     ``problems`` : what reading the result back found wrong; the run then counts as failed.
+    ``refused`` : under a dry run, why the real one would be refused.
     ``damage`` : files that the table's readers need and that are missing or damaged; the run then counts as failed.
     ``partitions`` : the outcome for each chosen partition, by key.
     ``report`` : plain data, as the command line prints it with ``--json``.
@@ -49,6 +50,7 @@ class Outcome:
     details: tuple[str, ...] = ()
     lines: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
+    refused: str = ""
     damage: tuple[str, ...] = ()
     partitions: Mapping[str, Outcome] = field(default_factory=dict)
     report: Mapping[str, Any] = field(default_factory=dict)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from dv_maintenance.maintenance.planning.deadlines import MARGIN
 from dv_maintenance.maintenance.planning.policy import Policy
 
-__all__ = ["Policy", "load"]
+__all__ = ["MARGIN", "Policy", "load"]
 
 
 def load(path: str | None = None, overrides: Iterable[str] = ()) -> Policy:

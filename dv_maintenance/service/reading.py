@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from dv_maintenance.service.engines import EngineOf, spark_of
+from dv_maintenance.service.engines import EngineOf
 from dv_maintenance.service.outcome import Outcome
 from dv_maintenance.service.text import count
 
@@ -57,10 +57,6 @@ def rows_where(
 ) -> Outcome:
     """The live rows for which a condition in Spark SQL is true; otherwise as :func:`rows`.
 
-    Raises
-    ------
-    UsageError : the engine is not Spark.
-
     Errors of ``dml.read`` pass through.
     """
     from dv_maintenance.dml.read import matching_rows
@@ -69,8 +65,7 @@ def rows_where(
     check_output(output)
     snapshot = table.snapshot(version)
     schema = chosen_schema(snapshot, columns, limit)
-    spark = spark_of(engine, table, "can't evaluate conditions")
-    batches = matching_rows(table, spark, where, snapshot, schema, limit)
+    batches = matching_rows(table, engine(), where, snapshot, schema, limit)
     if output is None:
         found = sum(batch.num_rows for batch in batches)
         return Outcome(f"{count(found, 'row')}.", report={"rows": found, "output": None})

@@ -13,7 +13,7 @@ from dv_maintenance.errors import DvMaintenanceError
 from dv_maintenance.maintenance.reads import Reads, contradiction
 from dv_maintenance.maintenance.reads.spark_events import SparkReads, spark_reads
 from dv_maintenance.service.tables_file import TableSettings
-from dv_maintenance.units import format_duration
+from dv_maintenance.units import count, minute_of
 
 __all__ = ["DOWNSTREAM_DAYS", "EventLogs", "Materialization", "Reads", "downstream_reads", "reads_of"]
 
@@ -127,13 +127,12 @@ def _problems(found: SparkReads, reads: Reads | None, now: int) -> Iterator[str]
     if found.until is None:
         yield "they contain no events"
     elif now - found.until > _STALE:
-        age = format_duration((now - found.until) // _DAY * _DAY)
-        yield f"the last event is {age} old; the mean rate before that is assumed since then"
+        yield f"the last event is of {minute_of(found.until)}; the mean rate before that is assumed since then"
     if reads is None and (unlocated := found.unlocated()):
         names = sorted(unlocated, key=lambda name: -unlocated[name])
         total = sum(unlocated.values())
         more = ", ..." if len(names) > _SHOWN else ""
         yield (
-            f"no scans of this table; the plans of {total} scans do not show where their tables are "
+            f"no scans of this table; the plans of {count(total, 'scan')} do not show where their tables are "
             f"({', '.join(names[:_SHOWN])}{more})"
         )

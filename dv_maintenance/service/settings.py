@@ -26,13 +26,22 @@ __all__ = [
     "Sensor",
     "Settings",
     "Spark",
+    "Status",
     "Table",
     "Window",
     "scheduled_jobs",
 ]
 
 Job = Literal["optimize", "vacuum", "manifest"]
+Status = Literal["running", "stopped"]
 JOBS: tuple[Job, ...] = ("optimize", "vacuum", "manifest")
+
+
+def _as_texts(values: Any) -> Any:
+    """YAML turns 5 into a number. So do Dagster's templates, even with quotes around it."""
+    if not isinstance(values, Mapping):
+        return values
+    return {key: str(each) if type(each) in {int, float} else each for key, each in values.items()}
 
 
 class _Written(BaseModel):
@@ -70,6 +79,20 @@ class Settings(_Written):
     group_name: str | None = Field(default=None, description="Group of the table and its maintenance.")
     owners: Sequence[str] | None = Field(default=None, description="Email addresses, or team:NAME.")
     tags: Mapping[str, str] | None = Field(default=None, description="Tags, added to those of the defaults.")
+    pool: str | None = Field(
+        default=None, description="Dagster: the pool in which its work waits; by default one of its own."
+    )
+    op_tags: Mapping[str, Any] | None = Field(
+        default=None, description="Dagster: tags of the ops that maintain it, such as dagster-k8s/config."
+    )
+    run_tags: Mapping[str, str] | None = Field(
+        default=None, description="Dagster: tags of runs, such as dagster/priority and dagster/max_runtime."
+    )
+
+    @field_validator("storage_options", "tags", "run_tags", mode="before")
+    @classmethod
+    def _texts(cls, values: Any) -> Any:
+        return _as_texts(values)
 
 
 class Table(Settings):
@@ -105,6 +128,7 @@ class Schedule(_Written):
         description="When the check fsck reads every footer and every deletion vector of all tables.",
     )
     timezone: str = "UTC"
+    default_status: Status | None = Field(default=None, description="In place of the file's default_status.")
 
     @field_validator("cron", "vacuum_cron", "fsck_cron")
     @classmethod
@@ -121,6 +145,7 @@ class Sensor(_Written):
     """How often the tables' logs are inspected."""
 
     every_seconds: int = Field(default=60, ge=1)
+    default_status: Status | None = Field(default=None, description="In place of the file's default_status.")
 
 
 class Spark(_Written):
@@ -135,6 +160,11 @@ class Spark(_Written):
         default=None,
         description="Dagster: the location's own resource with a spark_session, like pyspark; instead of other keys.",
     )
+
+    @field_validator("conf", mode="before")
+    @classmethod
+    def _texts(cls, values: Any) -> Any:
+        return _as_texts(values)
 
     @model_validator(mode="after")
     def _one_session(self) -> Self:

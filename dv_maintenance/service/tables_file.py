@@ -50,10 +50,10 @@ from dv_maintenance.storage import absolute_uri
 from dv_maintenance.tables.find import FoundTable, find_tables
 from dv_maintenance.tables.registry import formats, known_format
 
-__all__ = ["Job", "TableSettings", "TablesFolder", "WatchConfig"]
+__all__ = ["Entry", "Job", "TableSettings", "TablesFolder", "WatchConfig"]
 
 # For these keys, a table's values extend the defaults instead of replacing them.
-_MERGED: Final = ("policy", "checks", "storage_options", "tags", "reads")
+_MERGED: Final = ("policy", "checks", "storage_options", "tags", "reads", "op_tags", "run_tags")
 # Around the attributes of a component in a file of Dagster's.
 _COMPONENT: Final = frozenset({"type", "attributes"})
 # Where Dagster keeps what a search of the folders found; other faces search each time.
@@ -63,7 +63,9 @@ _TEMPLATE: Final = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
 _ENV: Final = re.compile(r"\s*env\.([A-Za-z_][A-Za-z0-9_]*)\s*")
 
 
-class _Settings(settings.Settings):
+class Entry(settings.Settings):
+    """What an entry for one table and one for a folder have in common."""
+
     storage_options: Mapping[str, Annotated[str, AfterValidator(expand_env)]] = Field(default_factory=dict, repr=False)
     """Passed to the storage; ``${NAME}`` is replaced by an environment variable."""
     policy: Policy = Field(default_factory=Policy)
@@ -75,6 +77,8 @@ class _Settings(settings.Settings):
     """``False``: the asset of this name is defined elsewhere; only its maintenance is added."""
     owners: tuple[str, ...] = ()
     tags: Mapping[str, str] = Field(default_factory=dict)
+    op_tags: Mapping[str, Any] = Field(default_factory=dict)
+    run_tags: Mapping[str, str] = Field(default_factory=dict)
 
     @model_validator(mode="before")
     @classmethod
@@ -102,7 +106,7 @@ class _Settings(settings.Settings):
         return self
 
 
-class TableSettings(_Settings):
+class TableSettings(Entry):
     """One table. ``name`` defaults to the last part of the path."""
 
     name: str = Field(min_length=1)
@@ -128,7 +132,7 @@ class TableSettings(_Settings):
         return values
 
 
-class TablesFolder(_Settings):
+class TablesFolder(Entry):
     """Every table below a folder or prefix. A table's name is its path below the folder, prefixed with ``name`` if
     given.
     """
@@ -152,7 +156,7 @@ class TablesFolder(_Settings):
                 table=absolute_uri(self.path),
                 next_step="check the path, the patterns, and the storage options if it is in object storage",
             )
-        shared = {key: getattr(self, key) for key in _Settings.model_fields}
+        shared = {key: getattr(self, key) for key in Entry.model_fields}
         return [self._table(each, shared) for each in below]
 
     def _takes(self, found: FoundTable) -> bool:
@@ -185,6 +189,7 @@ class WatchConfig(BaseModel):
     name : of the job; names of sensors and schedules begin with it.
     schedule : ``None``: jobs are started by hand.
     sensor : ``None``: no sensor inspects the tables.
+    default_status : of sensors and schedules, until somebody starts or stops them.
     report : ``None``: no report of all tables. Only Dagster has one.
     spark : ``None``: the face provides the engine.
     window : when one run may rewrite files of all tables; ``None``: any time.
@@ -194,11 +199,12 @@ class WatchConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str = Field(default="dv_maintenance", min_length=1)
-    defaults: _Settings = Field(default_factory=_Settings)
+    defaults: Entry = Field(default_factory=Entry)
     tables: tuple[TableSettings, ...] = ()
     folders: tuple[TablesFolder, ...] = ()
     schedule: settings.Schedule | None = None
     sensor: settings.Sensor | None = settings.Sensor()
+    default_status: settings.Status = "stopped"
     report: settings.Report | None = None
     spark: settings.Spark | None = None
     window: Window | None = None

@@ -8,9 +8,22 @@ from typing import Final
 
 from dv_maintenance.maintenance.health import iso_timestamp as iso
 from dv_maintenance.service.chart import fits_inline
-from dv_maintenance.units import format_size
+from dv_maintenance.units import count, format_size
 
-__all__ = ["bullets", "count", "grouped", "inline", "iso", "number", "percent", "shortened", "shown", "size", "was"]
+__all__ = [
+    "bullets",
+    "count",
+    "grouped",
+    "has",
+    "inline",
+    "iso",
+    "number",
+    "percent",
+    "shortened",
+    "shown",
+    "size",
+    "was",
+]
 
 _SHOWN: Final = 50
 _NAME_SHOWN: Final = 80
@@ -48,9 +61,9 @@ def shortened(text: str, most: int = _NAME_SHOWN) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
-def count(number: int, noun: str) -> str:
-    """The number with its noun: ``1 file``, ``2,000 files``."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+def has(number: int) -> str:
+    """The verb after a number of things: ``1 has``, ``2 have``."""
+    return f"{number:,} {'has' if number == 1 else 'have'}"
 
 
 def was(number: int) -> str:

@@ -84,6 +84,10 @@ class Storage(Place):
     def __reduce__(self) -> tuple[Any, ...]:
         return (Storage, (self.uri, self.options))
 
+    def at(self, place: str) -> Storage:
+        """Storage of the same kind for another place."""
+        return Storage(place, self.options)
+
     # -- reading -----------------------------------------------------------------------------------------------
 
     def get(self, path: str) -> bytes:
@@ -301,6 +305,18 @@ class Storage(Place):
         """Refuse to write or delete at ``path``; see :meth:`Fence.check`. Raises RefusedError."""
         self.fence.check(path)
 
+    def check_targets(self, paths: Iterable[str]) -> Sequence[str]:
+        """The paths, each of which is checked as by :meth:`check_target`."""
+        paths = list(paths)
+        folders: set[str] = set()
+        for path in paths:
+            folder, slash, name = path.rpartition("/")
+            # Once for each folder: there may be a million files.
+            if folder + slash not in folders or name in NO_NAMES:
+                self.check_target(path)
+                folders.add(folder + slash)
+        return paths
+
     def beyond_link(self, path: str) -> bool:
         """Whether, on local disk, one of the folders between the table's root and ``path`` is a link."""
         return self.fence.beyond_link(path)
@@ -401,16 +417,20 @@ class Storage(Place):
         with suppress(StorageUnavailableError), storage_errors(folder):
             try_to_put(store, key)
 
+    def check_output(self, path: str) -> None:
+        """Refuse to write a stream at ``path``: as :meth:`check_target`, and a link is not followed."""
+        self.check_target(path)
+        if self.on_disk(path) and os.path.islink(self.local(path)):
+            raise self.fence.refused(f"{path} is a link")
+
     def open_output(self, path: str) -> pa.NativeFile:
         """A sink for Arrow; the written bytes are visible on close at the latest."""
         import pyarrow as pa
 
-        self.check_target(path)
+        self.check_output(path)
         with storage_errors(path):
             if self.on_disk(path):
                 target = self.local(path)
-                if os.path.islink(target):
-                    raise self.fence.refused(f"{path} is a link")
                 self.access.make_folders(os.path.dirname(target))
                 return self.access.open_output(target)
             store, key = self._at(path)
@@ -420,14 +440,7 @@ class Storage(Place):
         """Delete files in parallel, and return how many existed. A missing file is not an error. A link itself is
         deleted, not its target. If one of the paths is refused, nothing is deleted.
         """
-        paths = list(paths)
-        folders: set[str] = set()
-        for path in paths:
-            folder, slash, name = path.rpartition("/")
-            # Once for each folder: there may be a million files.
-            if folder + slash not in folders or name in NO_NAMES:
-                self.check_target(path)
-                folders.add(folder + slash)
+        paths = self.check_targets(paths)
         if self.is_local:
             return sum(self._unlink(path) for path in paths)
         batches = [paths[at : at + _PAGE] for at in range(0, len(paths), _PAGE)]

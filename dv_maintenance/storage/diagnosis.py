@@ -9,20 +9,35 @@ from __future__ import annotations
 import errno
 import os
 import re
+from collections.abc import Mapping
 from typing import Final, NamedTuple
+
+from dv_maintenance.remedies import Remedy, option
 
 __all__ = ["Diagnosis", "diagnose", "without_answers"]
 
 _USUAL: Final = "check the network, the permissions and the storage options, then run again"
-_KEYS: Final = {
-    "S3": "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or pass --storage-option aws_access_key_id=... and "
-    "aws_secret_access_key=...; for a public bucket aws_skip_signature=true",
-    "GCS": "set GOOGLE_APPLICATION_CREDENTIALS, or pass --storage-option google_service_account=FILE; for a public "
-    "bucket google_skip_signature=true",
-    "MicrosoftAzure": "set AZURE_STORAGE_ACCOUNT_KEY, AZURE_STORAGE_SAS_TOKEN or AZURE_CLIENT_ID and its secret, or "
-    "pass them as --storage-option azure_storage_account_key=...; for a public container azure_skip_signature=true",
+_KEYS: Final[Mapping[str, Remedy]] = {
+    "S3": Remedy(
+        "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or give {} and {}; for a public bucket {}",
+        (
+            option("aws_access_key_id", "..."),
+            option("aws_secret_access_key", "..."),
+            option("aws_skip_signature", "true"),
+        ),
+    ),
+    "GCS": Remedy(
+        "set GOOGLE_APPLICATION_CREDENTIALS, or give {}; for a public bucket {}",
+        (option("google_service_account", "FILE"), option("google_skip_signature", "true")),
+    ),
+    "MicrosoftAzure": Remedy(
+        "set AZURE_STORAGE_ACCOUNT_KEY, AZURE_STORAGE_SAS_TOKEN or AZURE_CLIENT_ID and its secret, or give them as "
+        "storage options: {}; for a public container {}",
+        (option("azure_storage_account_key", "..."), option("azure_skip_signature", "true")),
+    ),
 }
-_REGION: Final = "set AWS_REGION to the bucket's region, or pass --storage-option aws_region=REGION"
+_REGION: Final = Remedy("set AWS_REGION to the bucket's region, or give {}", (option("aws_region", "REGION"),))
+_HTTP: Final = option("allow_http", "true")
 _SCHEMES: Final = "use a path, or a URI that begins with s3://, gs://, az://, abfss:// or https://"
 
 # Statuses without a rule of their own: what to do.
@@ -34,7 +49,7 @@ _STATUS: Final = {
     "429": "the store limits requests: wait, then run again",
     "503": "the store is busy or limits requests: wait, then run again",
 }
-_CODES: Final = {
+_CODES: Final[Mapping[str, str | Remedy]] = {
     "AuthorizationHeaderMalformed": _REGION,
     "PermanentRedirect": _REGION,
     "IllegalLocationConstraintException": _REGION,
@@ -75,7 +90,7 @@ class Diagnosis(NamedTuple):
     """``what``: a clause. ``next_step``: an imperative. ``permanent``: the call had no effect, and will fail again."""
 
     what: str
-    next_step: str
+    next_step: str | Remedy
     permanent: bool = False
 
 
@@ -111,8 +126,10 @@ def _of_client(text: str) -> Diagnosis | None:
     if "Account must be specified" in text:
         return Diagnosis(
             "the storage account is missing",
-            "write abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/..., set AZURE_STORAGE_ACCOUNT_NAME, or pass "
-            "--storage-option azure_storage_account_name=ACCOUNT",
+            Remedy(
+                "write abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/..., set AZURE_STORAGE_ACCOUNT_NAME, or give {}",
+                (option("azure_storage_account_name", "ACCOUNT"),),
+            ),
         )
     if reason := _first(r"Unable to open service account file from .*?: ([A-Za-z ]{1,60}) \(os error", text):
         return Diagnosis(f"the file with the service account can't be opened: {reason}", _KEYS["GCS"])
@@ -142,17 +159,16 @@ def _of_connection(text: str) -> Diagnosis | None:
     if host is None:
         return None
     if "BadScheme" in text or "builder error" in text:
-        return Diagnosis(
-            f"{host} would be reached without TLS", "pass --storage-option allow_http=true if that is intended"
-        )
-    for sign, what, step in (
+        return Diagnosis(f"{host} would be reached without TLS", Remedy("give {} if that is intended", (_HTTP,)))
+    signs: tuple[tuple[str, str, str | Remedy], ...] = (
         ("dns error", f"the host {host} is unknown", "check the endpoint's or the account's name, and the network"),
         ("Connection refused", f"{host} refused the connection", "check the endpoint and its port"),
-        ("InvalidContentType", f"{host} does not speak TLS", "write http:// and pass --storage-option allow_http=true"),
+        ("InvalidContentType", f"{host} does not speak TLS", Remedy("write http:// and give {}", (_HTTP,))),
         ("certificate", f"the certificate of {host} is not trusted", "install the certificate of its authority"),
         ("timed out", f"{host} did not answer in time", _USUAL),
         ("TimedOut", f"{host} did not answer in time", _USUAL),
-    ):
+    )
+    for sign, what, step in signs:
         if sign in text:
             return Diagnosis(what, step)
     return Diagnosis(f"{host} can't be reached", _USUAL)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -55,11 +56,10 @@ def storage_failure(path: str, error: BaseException, **context: Any) -> StorageE
 
 def _is_name_taken(error: Exception) -> bool:
     """Whether a store refused a put-if-absent because the name exists."""
-    if isinstance(error, OSError):  # of a disk; whatever it lacks, such as free file handles, an import may lack too
-        return False
-    from obstore.exceptions import AlreadyExistsError
-
-    return isinstance(error, AlreadyExistsError)
+    # Whoever raises one has loaded the client. An import here may lack what a disk lacks, such as free file handles, or
+    # meet that of another thread halfway.
+    clients = sys.modules.get("obstore.exceptions")
+    return isinstance(error, getattr(clients, "AlreadyExistsError", ()))
 
 
 def whole(data: _Bytes, expected: int, path: str) -> _Bytes:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass
-from hashlib import sha256
 from typing import Final
 from urllib.parse import quote, unquote
 
@@ -88,6 +87,8 @@ def staged_for(path: str) -> str | None:
 
 def stamp_of(info: FileInfo) -> str:
     """What tells a file from another one of the same name, in eight characters: its size and its time."""
+    from hashlib import sha256  # a start of the command line costs less without
+
     return sha256(f"{info.size}-{info.modified}".encode()).hexdigest()[:8]
 
 

@@ -335,9 +335,9 @@ class CheckpointableTable(Table, Protocol):
 class RecountableTable(Table, Protocol):
     """A table whose row counts are statistics of its files, see ``Snapshot.exact_rows``."""
 
-    def recount(self, base: Snapshot, rows: Mapping[FileKey, int]) -> int | None:
+    def recount(self, base: Snapshot, rows: Mapping[FileKey, int], *, dry_run: bool = False) -> int | None:
         """Commit physical row counts of live files, and return the version. ``None``: other writers have replaced all
-        of these files. Raises the errors of ``commit``.
+        of these files. Raises the errors of ``commit``, also under ``dry_run``, which commits nothing.
         """
 
 
@@ -386,9 +386,11 @@ class AdoptingTable(Table, Protocol):
     def adopted(self) -> int | None:
         """The newest version if the table exists, ``None`` otherwise."""
 
-    def adopt(self, schema: pa.Schema, partition_columns: Sequence[str], files: Sequence[AddedFile]) -> int | None:
+    def adopt(
+        self, schema: pa.Schema, partition_columns: Sequence[str], files: Sequence[AddedFile], *, dry_run: bool = False
+    ) -> int | None:
         """Create the table from ``files``. ``None``: another writer created it first. Raises RefusedError (the format
-        can't represent a name, type or partition value).
+        can't represent a name, type or partition value), also under ``dry_run``, which creates nothing.
         """
 
 
@@ -407,8 +409,10 @@ class ProtectingTable(Table, Protocol):
 class SymlinkManifestTable(Table, Protocol):
     """A table with symlink manifests, through which other readers find its files."""
 
-    def write_manifests(self, snapshot: Snapshot) -> ManifestResult:
-        """Write manifests for readers that can't read DVs. Raises RefusedError while a live DV exists."""
+    def write_manifests(self, snapshot: Snapshot, *, dry_run: bool = False) -> ManifestResult:
+        """Write manifests for readers that can't read DVs. Raises RefusedError while a live DV exists, also under
+        ``dry_run``, which writes nothing.
+        """
 
 
 @runtime_checkable

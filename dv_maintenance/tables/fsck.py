@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from dv_maintenance.files.arrays import bools, strings
+from dv_maintenance.remedies import Verb, face
 from dv_maintenance.tables.table import Table
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ __all__ = [
     "FsckTable",
     "LogFault",
     "Needed",
-    "Remedy",
+    "Repair",
     "needed",
     "row_numbers",
 ]
@@ -102,17 +103,22 @@ def row_numbers(rows: Any) -> pa.Int64Array:
 
 
 @dataclass(frozen=True, slots=True)
-class Remedy:
+class Repair:
     """A way to repair damage.
 
     how : what to do, as a sentence.
-    command : what to run; ``None`` if it is not a command.
+    command : what to run, here or in another engine; ``None`` if it is not a command.
     loses : what the repair loses, as a sentence.
     """
 
     how: str
-    command: str | None
+    command: Verb | str | None
     loses: str
+
+    @property
+    def command_line(self) -> str | None:
+        """The command as the reader types it."""
+        return self.command.spelled(face(), quote="") if isinstance(self.command, Verb) else self.command
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +133,7 @@ class LogFault:
     path: str
     reason: str
     effect: str
-    remedy: Remedy
+    remedy: Repair
 
 
 @runtime_checkable
@@ -147,7 +153,7 @@ class FsckTable(Table, Protocol):
         hold the rows of one live file together, the first of them has the DV.
         """
 
-    def remedies(self, snapshot: Snapshot, kinds: Collection[str], back_to: int | None) -> tuple[Remedy, ...]:
+    def remedies(self, snapshot: Snapshot, kinds: Collection[str], back_to: int | None) -> tuple[Repair, ...]:
         """How the format and its engine repair damage of files of these kinds, cheapest first.
 
         back_to : an older version that does not need the damaged files, and whose own files exist; ``None``: there is

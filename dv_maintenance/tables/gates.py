@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from dv_maintenance.errors import StorageDeniedError, VerificationError
+from dv_maintenance.storage.rehearsal import Rehearsal
 from dv_maintenance.tables.registry import known_format
 
 if TYPE_CHECKING:
@@ -33,12 +34,21 @@ class Input:
     deleted_rows: int
 
 
-def check_committable(table: Table) -> None:
-    """Before work that a commit has to follow: raise StorageDeniedError if the storage would deny the commit."""
+def check_committable(table: Table, *, dry_run: bool = False) -> None:
+    """Before work that a commit has to follow.
+
+    dry_run : leave nothing, not even for a moment, see ``Rehearsal.check_creatable``.
+
+    Raises
+    ------
+    RefusedError : a folder that a commit writes to is a link.
+    StorageDeniedError : the storage would deny the commit.
+    """
     known = known_format(table.format)
+    storage = Rehearsal.of(table.storage) if dry_run else table.storage
     for folder in (known.commits, *known.commits_also) if known else ():
         try:
-            table.storage.check_creatable(folder)
+            storage.check_creatable(folder)
         except StorageDeniedError as error:
             error.table = table.uri
             raise

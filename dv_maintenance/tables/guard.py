@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from dv_maintenance.errors import RefusedError
+from dv_maintenance.remedies import Remedy, setting
+from dv_maintenance.units import count
 
 if TYPE_CHECKING:
     from dv_maintenance.tables.model import ExpiredFile
@@ -75,8 +77,11 @@ class VacuumGuard:
                 refusal,
                 table=table,
                 version=version,
-                next_step="check with --dry-run that this is the right table and that its log is complete; if all of "
-                "these files may be deleted, allow it once: --max-deleted-share 1",
+                next_step=Remedy(
+                    "check with {} that this is the right table and that its log is complete; if all of these files "
+                    "may be deleted, allow it once: {}",
+                    (setting("dry_run"), setting("max_deleted_share", 1)),
+                ),
             )
 
     def refuse_streams(self, format_name: str, *, table: str, next_step: str) -> None:
@@ -105,8 +110,8 @@ def _shares(files: Sequence[ExpiredFile], of_files: int, of_bytes: int | None) -
 
 def _too_many(files: Sequence[ExpiredFile], which: str, shares: tuple[float, float], allowed: float) -> str:
     return (
-        f"the run would delete {len(files):,} files{which}, {shares[0]:.1%} of all files and {shares[1]:.1%} of the "
-        f"bytes; max_deleted_share allows {allowed:.0%}"
+        f"the run would delete {count(len(files), 'file')}{which}, {shares[0]:.1%} of all files and {shares[1]:.1%} of "
+        f"the bytes; max_deleted_share allows {allowed:.0%}"
     )
 
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = [
     "FILES_SCHEMA",
     "LIMITED",
+    "REQUIRED",
     "SEQUENCE",
     "SINCE",
     "Change",
@@ -67,6 +68,11 @@ numbers, may be merged.
 
 LIMITED = b"dvm:limited"
 """Metadata of a field: its type as Spark spells it, if the type is or contains a CHAR or VARCHAR."""
+
+REQUIRED = b"dvm:required"
+"""Metadata of a field that is NOT NULL in the table, while new files store it as one that may be null: its path for
+messages, or empty if that is the path in the schema itself.
+"""
 
 # What Hive, Spark and Delta call a null partition value.
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
@@ -123,7 +129,7 @@ def parse_partition(name: str) -> dict[str, str | None]:
 
 
 # What Hive escapes in the names of partition folders.
-_ESCAPED = str.maketrans({char: f"%{ord(char):02X}" for char in [*map(chr, range(1, 32)), *"\"#%'*/:=?\\\x7f{[]^"]})
+_ESCAPED = str.maketrans({char: f"%{ord(char):02X}" for char in [*map(chr, range(32)), *"\"#%'*/:=?\\\x7f{[]^"]})
 
 
 def hive_folder(values: Mapping[str, str | None]) -> str:

@@ -7,6 +7,7 @@ import re
 from typing import TYPE_CHECKING
 
 from dv_maintenance.errors import DvMaintenanceError, TableNotFoundError
+from dv_maintenance.remedies import Remedy, run, setting
 from dv_maintenance.tables.registry import detect, formats
 
 if TYPE_CHECKING:
@@ -16,28 +17,33 @@ __all__ = ["not_found"]
 
 # Folders to look into for tables: an answer within a second, also from an object store.
 _FOLDERS = 20
+_CHECK = Remedy("check the path, and {} if it is in object storage", (setting("storage_options"),))
 
 
-def not_found(storage: Storage, place: str) -> TableNotFoundError:
-    """The error for a place that no format recognizes."""
-    markers = [each.marker for each in formats()]
-    looked = f"looked for {', '.join(markers[:-1])} and {markers[-1]}"
+def not_found(storage: Storage, place: str | None = None, *, format: str | None = None) -> TableNotFoundError:
+    """The error for a place that no format recognizes, or that ``format`` does not.
+
+    place : as it was given, if this is where it was.
+    """
+    markers = [each.marker for each in formats() if format in {None, each.name}]
+    looked = f"looked for {' and '.join(filter(None, [', '.join(markers[:-1]), markers[-1]]))}"
     try:
         found, step = _there(storage, place)
     except (DvMaintenanceError, OSError):
-        found, step = "", "check the path, and --storage-option if it is in object storage"
+        found, step = "", _CHECK
     return TableNotFoundError(f"no table found here ({found or looked})", table=storage.uri, next_step=step)
 
 
-def _there(storage: Storage, place: str) -> tuple[str, str]:
+def _there(storage: Storage, place: str | None) -> tuple[str, str | Remedy]:
     """What exists there, if it is worth mentioning, and what to do."""
-    scheme = re.match(r"([a-z0-9]{2,6}):/[^/]", place)
+    scheme = re.match(r"([a-z0-9]{2,6}):/[^/]", place or "")
     if scheme:
         return "a local path, since a URI has two slashes", f"write {scheme[1]}://BUCKET/PATH"
-    if storage.is_local and "://" not in place:
-        if os.path.isfile(place):
+    if storage.is_local:
+        path = storage.local("")
+        if os.path.isfile(path):
             return "it is a file", "give the folder that has the table's log"
-        if not os.path.exists(place):
+        if not os.path.exists(path):
             return "nothing exists at this path", "check the path"
     names, _ = storage.first_names("")
     folders = storage.folders()
@@ -46,10 +52,10 @@ def _there(storage: Storage, place: str) -> tuple[str, str]:
         shown = ", ".join(tables[:3]) + (", ..." if len(tables) > 3 else "")
         return (
             f"a folder of tables: {shown}",
-            "give one of them; dvm scan shows all of them, and dvm watch those listed in a file",
+            Remedy("give one of them; {} shows all of them", (run("scan", place),)),
         )
     if any(name.endswith(".parquet") for name in names):
-        return "a folder of Parquet files", "turn it into a Delta table with dvm convert"
+        return "a folder of Parquet files", Remedy("turn it into a Delta table: {}", (run("convert", place),))
     if not names and not folders:
         return "the folder is empty" if storage.is_local else "nothing exists below this prefix", "check the path"
-    return "", "check the path, and --storage-option if it is in object storage"
+    return "", _CHECK

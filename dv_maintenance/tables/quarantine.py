@@ -170,6 +170,7 @@ def undelete(
     held = returning.held(Restored(storage, places)) if returning is not None and files else {}
     order = returning.order if returning is not None else _as_they_come
     wanted = sorted(files.keys() - held.keys(), key=lambda path: (order(path), path))
+    storage.check_targets([*wanted, *(places[path] for path in wanted)])
     if dry_run:
         back, gone = wanted, 0
     else:

@@ -7,6 +7,7 @@ The formats of this package are loaded on first use, from ``tables.NAME``. Anoth
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -25,6 +26,7 @@ __all__ = [
     "TableFormat",
     "at_root",
     "detect",
+    "detect_on_disk",
     "each_format",
     "format_called",
     "formats",
@@ -101,6 +103,7 @@ class TableFormat:
     commits_also : other folders in which a commit creates files.
     compression : whether its tables leave a choice of compression, see ``Policy.compression``.
     size_property : table property that says how large a data file should be, ``None`` if there is none.
+    retention : how long its tables keep unused files by default, milliseconds; ``None`` if that is unknown.
     extra : extra of this package that installs what the format needs, ``None`` if it needs nothing.
     """
 
@@ -118,6 +121,7 @@ class TableFormat:
     commits_also: tuple[str, ...] = ()
     compression: bool = False
     size_property: str | None = None
+    retention: int | None = None
     extra: str | None = None
 
     def marked_by(self, names: Iterable[str]) -> bool:
@@ -170,6 +174,28 @@ def format_called(name: str, table: str | None = None) -> TableFormat:
 def known_format(name: str | None) -> TableFormat | None:
     """The format of that name; ``None`` if the name is unknown or missing."""
     return next((each for each in each_format() if each.name == name), None)
+
+
+def detect_on_disk(place: str) -> TableFormat | None:
+    """The format of the table in a folder on local disk, by its folders' names alone: for thousands of tables at a
+    time. ``None``: there is none, it can't be listed, or the place is elsewhere.
+    """
+    if "://" in place or place.startswith("file:"):
+        from dv_maintenance.storage import Storage
+
+        storage = Storage(place)
+        if not storage.is_local:
+            return None
+        place = storage.local("")
+    place = os.path.expanduser(place)
+    for each in each_format():
+        marker = os.path.join(place, each.marker)
+        try:
+            if os.path.isdir(marker) and (each.marker_file is None or each.marked_by(os.listdir(marker))):
+                return each
+        except OSError:
+            continue
+    return None
 
 
 def detect(storage: Storage, folder: str = "", children: Iterable[str] | None = None) -> TableFormat | None:

@@ -12,6 +12,8 @@ from dv_maintenance.tables.table import SkippingTable
 
 if TYPE_CHECKING:
     from dv_maintenance.dv import DeletionVector
+    from dv_maintenance.storage import Storage
+    from dv_maintenance.storage.rehearsal import Rehearsal
     from dv_maintenance.tables.model import FileKey, Snapshot
     from dv_maintenance.tables.work import OutputFile
 
@@ -25,6 +27,7 @@ __all__ = [
     "RowLevelTable",
     "RowRules",
     "RowWriteTask",
+    "rehearsed",
     "row_id_name",
     "unused",
 ]
@@ -45,6 +48,16 @@ def unused(name: str, taken: Iterable[str]) -> str:
     while name.lower() in known:
         name = f"_{name}"
     return name
+
+
+def rehearsed(storage: Storage, changes: RowChanges) -> Rehearsal:
+    """Storage for a dry run of a commit of these changes, whose new files were rehearsed, too."""
+    from dv_maintenance.storage.rehearsal import Rehearsal
+
+    found = Rehearsal.of(storage)
+    for each in (*changes.added, *changes.change_files):
+        found.assume(each.output.uri, each.output.size)
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,12 +210,15 @@ class RowLevelTable(SkippingTable, Protocol):
         operation: Mapping[str, Any],
         reads: Callable[[Snapshot], bool],
         max_attempts: int = 10,
+        dry_run: bool = False,
     ) -> ChangesOutcome:
         """Commit row changes, unless concurrent commits make the outcome wrong.
 
         operation : name (DELETE, UPDATE or MERGE), parameters and metrics for the history.
         reads : receives a snapshot that holds only the files that other writers added concurrently; returns whether
             the operation would have had to read any of them.
+        dry_run : do everything but commit: the outcome, and every error, are those of a commit. New files need not
+            exist.
 
         Raises ConflictError when the race is lost ``max_attempts`` times.
         """

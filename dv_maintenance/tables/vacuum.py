@@ -13,8 +13,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
 from dv_maintenance.errors import DvMaintenanceError, RefusedError, StorageError
-from dv_maintenance.tables.quarantine import empty, new_batch, put_back, set_aside
+from dv_maintenance.tables.quarantine import QUARANTINE, empty, new_batch, put_back, set_aside
 from dv_maintenance.tables.sweep import delete_batch
+from dv_maintenance.units import count
 
 if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
@@ -66,12 +67,16 @@ def run(rules: Rules, guard: VacuumGuard, *, dry_run: bool, now: int) -> VacuumR
     RefusedError : the guard forbids it. Whatever ``rules`` raise is raised too.
     """
     files = rules.find()
-    _log.info("%s: %d files are out of use at version %d", rules.table, len(files), rules.version)
+    # Inspections and checks do dry runs, and say themselves what those found.
+    level = logging.DEBUG if dry_run else logging.INFO
+    _log.log(level, "%s: %s out of use at version %d", rules.table, count(len(files), "file"), rules.version)
     refused = guard.refusal(files, *rules.totals(files), rules.unexplained)
     outside = next((file.path for file in files if "://" in file.path), None) if guard.quarantine else None
     immovable = outside and f"{outside} lies outside the table's folder, and can't be set aside in it"
     if refused or immovable:
         _log.warning("%s: refused: %s", rules.table, refused or immovable)
+    if guard.quarantine:
+        rules.storage.check_target(f"{QUARANTINE}/new")
     if dry_run:
         return replace(rules.result(files, deleted=0, dry_run=True), refused=refused or immovable)
     guard.check(refused, table=rules.table, version=rules.version)
@@ -116,9 +121,9 @@ class Sweep:
             batch = still(found)
             gone, failed = self._remove([file.path for file in batch])
             _log.info(
-                "%s: batch of %d files: %d %s, %d needed by now",
+                "%s: batch of %s: %d %s, %d needed by now",
                 self.storage.uri,
-                len(found),
+                count(len(found), "file"),
                 gone,
                 "deleted" if self.folder is None else "set aside",
                 len(found) - len(batch),

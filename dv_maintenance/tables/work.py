@@ -112,6 +112,7 @@ class ScanTask:
     Fields of ``schema`` are found in a file by Parquet field id (``match_by="id"``, metadata key
     ``PARQUET:field_id``) or by name (``match_by="name"``): the field's metadata ``dvm:source`` if present, else its
     own name. A field with the metadata ``dvm:match`` = ``name`` is always found by name. A missing field reads as null.
+    A null in a field that is not nullable, or has the metadata ``REQUIRED``, is damage.
     Narrower file types are widened. Columns that the schema does not name are dropped.
     """
 

@@ -18,11 +18,13 @@ import pytest
 
 from dv_maintenance.errors import RefusedError, UnsupportedFeatureError, UsageError
 from dv_maintenance.files.parquet_footer import read_footer
+from dv_maintenance.maintenance.checks import check_table
 from dv_maintenance.maintenance.deadlines import Waiting, to_erase
 from dv_maintenance.maintenance.execution.apply import apply, maintain, purge
 from dv_maintenance.maintenance.execution.report import nothing_to_purge
 from dv_maintenance.maintenance.health import health
 from dv_maintenance.maintenance.manifest import write_manifests
+from dv_maintenance.maintenance.meter.of_table import decide_for
 from dv_maintenance.maintenance.planning.plan import build_plan
 from dv_maintenance.maintenance.planning.policy import Policy
 from dv_maintenance.maintenance.planning.run_limits import spent_in
@@ -135,6 +137,37 @@ class TableContract(PartitionContract):
         found = to_erase(opened, opened.snapshot(), policy, now=now + 2 * day)
         assert found is not None
         assert (found.live, found.out_of_use, found.unknown) == (None, None, ())
+
+    def test_a_deadline_that_can_not_be_kept(self, table: TableHistory) -> None:
+        """Its own check fails and says what to change. Everything else about the table is found out as before, and
+        rows are purged at once: each day earlier counts.
+        """
+        opened, day = table.table, 86_400_000
+        # Retention, a daily vacuum and two days to spare: not a moment is left for a purge.
+        policy = Policy(max_deleted_ratio=1, min_file_size=0).model_copy(
+            update={"erase_within": table.backend.retention + 3 * day}
+        )
+        found = {each.check: each for each in check_table(lambda: opened, policy)}
+        assert found["readable"].severity is None
+        assert found["erase_within"].severity == "error"
+        assert "can't be kept" in found["erase_within"].reason
+        assert "or set erase_within above" in found["erase_within"].reason
+        report = apply(opened, table.backend.engine(), decide_for(opened, opened.snapshot(), policy))
+        assert report.verified
+        table.sync()
+        assert health(opened.snapshot()).counts.files_with_dv == 0
+        (after,) = check_table(lambda: opened, policy, checks=["erase_within"])
+        assert after.severity == "error"
+
+    def test_the_formats_own_defaults_are_in_order(self, backend: TableBackend) -> None:
+        """A check that warns of every table says nothing about any."""
+        table = TableHistory(backend)
+        table.append("a", 10)
+        found = check_table(lambda: table.table)
+        assert {each.check for each in found if each.severity} <= {"manifest_lag"}, found
+        known = known_format(table.table.format)
+        own = table.table.retention(table.table.snapshot())
+        assert known is None or known.retention in {None, own}
 
     def test_every_version_reads_as_it_was(self, table: TableHistory) -> None:
         purge(table.table, table.backend.engine())

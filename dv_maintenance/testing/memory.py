@@ -20,7 +20,7 @@ from dv_maintenance.dv.carry import Source, carry_over
 from dv_maintenance.errors import RefusedError, UsageError
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables.file_log import FILE_CHANGES, FileCommit, FileLog
-from dv_maintenance.tables.fsck import DATA, LogFault, Needed, Remedy, needed, row_numbers
+from dv_maintenance.tables.fsck import DATA, LogFault, Needed, Repair, needed, row_numbers
 from dv_maintenance.tables.guard import NO_GUARD, VacuumGuard
 from dv_maintenance.tables.model import (
     FILES_SCHEMA,
@@ -358,10 +358,11 @@ class MemoryTable:
         report = ExpiredFiles(before, cutoff, kept_for, expired)
         return VacuumResult(report, 0 if dry_run else len(gone), dry_run, before, self.version(), refused)
 
-    def write_manifests(self, snapshot: Snapshot) -> ManifestResult:
+    def write_manifests(self, snapshot: Snapshot, *, dry_run: bool = False) -> ManifestResult:
         if snapshot.files["dv_id"].null_count < snapshot.files.num_rows:
             raise RefusedError("there are deletion vectors", table=self.uri, version=snapshot.version)
-        self.storage.put("_symlink_format_manifest/manifest", b"")
+        if not dry_run:
+            self.storage.put("_symlink_format_manifest/manifest", b"")
         return ManifestResult(snapshot.version, ("_symlink_format_manifest/manifest",), snapshot.files.num_rows)
 
     def history(self, limit: int | None = None) -> list[HistoryEntry]:
@@ -440,8 +441,8 @@ class MemoryTable:
             # Its DVs are in this process: there are no bytes to look at.
             yield replace(self._source(key, snapshot.version), dv=None, format="json")
 
-    def remedies(self, snapshot: Snapshot, kinds: Collection[str], back_to: int | None) -> tuple[Remedy, ...]:
-        return () if back_to is None else (Remedy(f"Go back to version {back_to}.", None, "What came after it."),)
+    def remedies(self, snapshot: Snapshot, kinds: Collection[str], back_to: int | None) -> tuple[Repair, ...]:
+        return () if back_to is None else (Repair(f"Go back to version {back_to}.", None, "What came after it."),)
 
     # -- plumbing ------------------------------------------------------------------------------------------------
 

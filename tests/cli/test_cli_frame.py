@@ -131,8 +131,8 @@ def test_interrupting_says_what_stands(monkeypatch: pytest.MonkeyPatch, capsys: 
     fail_with(stop, monkeypatch)
     stands = "Done so far: earlier commits stand; no commit is half done"
     assert run(capsys, "health", "t") == (130, "", f"dvm: interrupted. {stands}. {again}\n")
-    stop.add_note("2 steps were committed in version 7; not committed: step-3")
-    done = "Done so far: 2 steps were committed in version 7; not committed: step-3"
+    stop.add_note("2 steps committed in version 7; not committed: step-3")
+    done = "Done so far: 2 steps committed in version 7; not committed: step-3"
     assert run(capsys, "health", "t") == (130, "", f"dvm: interrupted. {done}. {again}\n")
 
 

@@ -70,7 +70,7 @@ def test_health_and_doctor_look_at_files(table: Path, capsys: pytest.CaptureFixt
     assert cli.main(["health", str(table)]) == 5
     said = capsys.readouterr().out
     assert f"p=b/{gone.name} (p=b): it does not exist. 8 live rows can't be read." in said
-    assert "1 file that readers need is missing or damaged: dvm fsck shows how to repair the table" in said
+    assert "1 file that readers need is missing or damaged: 'dvm fsck' shows how to repair the table" in said
     assert cli.main(["health", str(table), "--json"]) == 5
     body = json.loads(capsys.readouterr().out)
     assert [each["fault"] for each in body["storage"]["damage"]] == ["missing"]
@@ -90,7 +90,7 @@ def test_health_says_what_it_did_not_look_at(
 ) -> None:
     monkeypatch.setattr("dv_maintenance.maintenance.fsck.FEW", 2)
     assert cli.main(["health", str(table)]) == 0
-    assert "its 3 files were not checked: dvm fsck checks them" in capsys.readouterr().out
+    assert "its 3 files were not checked: 'dvm fsck' checks them" in capsys.readouterr().out
 
     def denied(_: object, path: str) -> object:
         raise PermissionError(13, "Permission denied", path)

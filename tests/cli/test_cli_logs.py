@@ -44,7 +44,7 @@ def test_quiet_by_default(table: str, capsys: pytest.CaptureFixture[str]) -> Non
 
 def test_v_says_what_is_being_done_and_vv_in_detail(table: str, capsys: pytest.CaptureFixture[str]) -> None:
     said = purge(table, capsys, "-v")
-    assert "1 steps on version 2" in said
+    assert "1 step on version 2" in said
     assert "committed version 3" in said
     assert " DEBUG " not in said
 

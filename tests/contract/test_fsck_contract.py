@@ -11,9 +11,13 @@ from typing import Any
 
 import pytest
 
+from dv_maintenance.cli import main
+from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.errors import DamagedTableError, DvMaintenanceError, RefusedError
+from dv_maintenance.maintenance.execution.apply import purge
 from dv_maintenance.maintenance.fsck import FsckReport, damage_of, deep, fsck, look
 from dv_maintenance.maintenance.read import read
+from dv_maintenance.maintenance.undelete import undelete
 from dv_maintenance.maintenance.vacuum import vacuum
 from dv_maintenance.tables import open_table
 from dv_maintenance.tables.fsck import FsckTable
@@ -188,7 +192,7 @@ def test_a_row_count_that_is_only_a_statistic(tmp_path: Path) -> None:
     # The file got a deletion vector since, and is named by later versions.
     report = fsck(backend.open(), 1, deep=True)
     assert report.clean
-    assert "11, its footer counts 10): 'dvm recount" in report.warnings[-1]
+    assert "11, its footer counts 10): dvm.recount(" in report.warnings[-1]
 
 
 def test_every_damage_is_reported_once(place: Place) -> None:
@@ -250,7 +254,7 @@ def test_files_in_quarantine_are_put_back(tmp_path: Path) -> None:
     vacuum(table.table, now=table.moment().time + backend.retention, guard=VacuumGuard(quarantine=True))
     report = fsck(backend.open(), needed)
     assert [damage.fault for damage in report.damage] == ["missing", "missing"]
-    assert report.remedies[0].command == f"dvm undelete {backend.open().uri}"
+    assert report.remedies[0].command_line == f"dvm.undelete({backend.open().uri!r})"
 
 
 def test_one_file_for_many_deletion_vectors(tmp_path: Path) -> None:
@@ -309,8 +313,8 @@ def test_indices_of_a_lance_table(golden_copy: Callable[[str], Path]) -> None:
     shutil.rmtree(next((path / "_indices").iterdir()))
     report = fsck(open_table(str(path)))
     assert [(damage.kind, damage.files, damage.live_rows) for damage in report.damage] == [("index", 0, None)]
-    assert any("drop_index" in (each.command or "") for each in report.remedies)
-    assert not any("restore()" in (each.command or "") for each in report.remedies)
+    assert any("drop_index" in str(each.command) for each in report.remedies)
+    assert not any("restore()" in str(each.command) for each in report.remedies)
 
 
 @pytest.mark.slow
@@ -357,6 +361,57 @@ def test_a_log_that_names_files_elsewhere(tmp_path: Path) -> None:
     next(source.rglob("*.parquet")).unlink()
     (damage,) = fsck(open_table(str(clone))).damage
     assert damage.uri.startswith(source.as_uri())
+
+
+def cloned(format: str, source: Path, clone: Path) -> None:
+    """A shallow clone, which names the files of its source; in Delta by absolute paths, also of DVs."""
+    if format == "lance":
+        import lance
+
+        dataset = lance.dataset(str(source))
+        dataset.shallow_clone(str(clone), dataset.version)
+        return
+    shutil.copytree(source / "_delta_log", clone / "_delta_log")
+    (dv,) = source.glob("*.bin")
+    for log in (clone / "_delta_log").glob("*.json"):
+        text = log.read_text().replace('"path":"p=', f'"path":"{source.as_uri()}/p=')
+        place = f'"storageType":"p","pathOrInlineDv":"{source.as_uri()}/{dv.name}"'
+        log.write_text(re.sub(r'"storageType":"u","pathOrInlineDv":"[^"]*"', place, text))
+
+
+@pytest.mark.parametrize("aside", [True, False])
+@pytest.mark.parametrize("format", ["delta", "lance"])
+def test_a_clone_whose_source_was_vacuumed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], format: str, aside: bool
+) -> None:
+    """The report was silent on whose files are gone, and did not find them in the quarantine of their table."""
+    source, clone = tmp_path / "lake" / "source", tmp_path / "lake" / "clone"
+    backend = DeltaBackend(str(source)) if format == "delta" else LanceBackend(str(source))
+    backend.create()
+    backend.append("a", [(number, "a", "x") for number in range(4)])
+    backend.delete([1])
+    cloned(format, source, clone)
+    assert fsck(open_table(str(clone))).clean
+    purge(backend.open(), LocalEngine())
+    later = backend.moment() + backend.retention + 1
+    kept = vacuum(backend.open(), now=later, clones=[str(clone)], dry_run=True)
+    assert (kept.data_files, kept.dv_files) == (0, 0), "a vacuum that knows the clone keeps its files"
+    vacuum(backend.open(), now=later, guard=VacuumGuard(quarantine=aside))
+
+    report = fsck(open_table(str(clone)))
+    assert {damage.kind for damage in report.damage} == {"data", "dv"}
+    owner = f"It belongs to {source.as_uri()}: this table is a shallow clone."
+    assert all(owner in damage.effect for damage in report.damage)
+    commands = [remedy.command_line for remedy in report.remedies]
+    undo = f"dvm.undelete({source.as_uri()!r})"
+    assert (undo in commands) is aside
+    assert f"(clones={clone.as_uri()!r})" in report.remedies[-1].how, "the way that loses most"
+    assert main(["health", str(clone)]) == 5
+    assert owner in capsys.readouterr().out
+    if aside:
+        assert commands[0] == undo, "the one that loses nothing comes first"
+        undelete(backend.open())
+        assert fsck(open_table(str(clone)), deep=True).clean
 
 
 def _tag_without_manifest(path: Path, format: str) -> None:

@@ -41,10 +41,12 @@ def migrations_read_once() -> Iterator[None]:
 def make_table(tmp_path: Path) -> MakeTable:
     """A watched table with 2 files of 1000 rows, by default half of the even ids deleted."""
 
-    def make(name: str = "shop/orders", *, delete: bool = True, **settings: Any) -> TableSettings:
+    def make(
+        name: str = "shop/orders", *, delete: bool = True, kept: str = "0 seconds", **settings: Any
+    ) -> TableSettings:
         path = str(tmp_path / name.replace("/", "_"))
         builder = DeltaBuilder(path).create(
-            pa.schema([("id", pa.int64())]), properties={"delta.deletedFileRetentionDuration": "interval 0 seconds"}
+            pa.schema([("id", pa.int64())]), properties={"delta.deletedFileRetentionDuration": f"interval {kept}"}
         )
         builder.append(pa.table({"id": range(2000)}), files=2)
         if delete:

@@ -85,15 +85,16 @@ def test_a_failed_run_is_posted_and_mailed(
     assert post.startswith("#lake ")
 
 
-def test_an_overdue_deletion_vector_is_posted_once(
-    recipe: dict[str, Any], posted: list[str], table: TableSettings
+@pytest.mark.parametrize("check", ["oldest_dv", "readable"])
+def test_a_failed_check_is_posted_once(
+    check: str, recipe: dict[str, Any], posted: list[str], table: TableSettings
 ) -> None:
     instance = dg.DagsterInstance.ephemeral()
     defs = dg.Definitions(
         build_dv_assets([table]),
         asset_checks=build_dv_checks([table]),
         resources={"spark": SparkResource(engine="local")},
-        sensors=[recipe["overdue_to_slack"]],
+        sensors=[recipe["checks_to_slack"]],
     )
     cursor: str | None = None
 
@@ -103,16 +104,16 @@ def test_an_overdue_deletion_vector_is_posted_once(
             instance.report_runless_asset_event(
                 dg.AssetCheckEvaluation(
                     asset_key=dg.AssetKey("orders"),
-                    check_name="oldest_dv",
+                    check_name=check,
                     passed=passed,
-                    description="rows deleted 40 days ago are still in live files",
+                    description="rows deleted on 1 Nov 2026, 01:00 UTC are still in live files",
                 )
             )
         slack = recipe["SlackResource"](token="not-a-token")
         with dg.build_sensor_context(
             instance=instance, cursor=cursor, definitions=defs, resources={"slack": slack}
         ) as context:
-            recipe["overdue_to_slack"](context)
+            recipe["checks_to_slack"](context)
             cursor = context.cursor
 
     tick(passed=None)
@@ -121,7 +122,7 @@ def test_an_overdue_deletion_vector_is_posted_once(
     tick(passed=False)
     tick(passed=False)
     assert [each.split(' "')[0] for each in posted] == [
-        "#lake orders: oldest_dv: rows deleted 40 days ago are still in live files"
+        f"#lake orders: {check}: rows deleted on 1 Nov 2026, 01:00 UTC are still in live files"
     ]
     tick(passed=True)
     tick(passed=False)

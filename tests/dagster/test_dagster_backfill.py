@@ -24,11 +24,13 @@ from dv_maintenance.testing.delta_builder import DeltaBuilder
 
 LOCATION = """
 import dagster as dg
-from dv_maintenance.dagster import SparkResource, build_dv_assets
+from dv_maintenance.dagster import SparkResource, build_dv_assets, build_dv_backfills
 from dv_maintenance.service.tables_file import WatchConfig
 
+TABLES = WatchConfig.load({tables!r}).tables
 defs = dg.Definitions(
-    assets=build_dv_assets(WatchConfig.load({tables!r}).tables),
+    assets=build_dv_assets(TABLES),
+    jobs=[build_dv_backfills(TABLES)],
     resources={{"spark": SparkResource(engine="local")}},
     executor=dg.in_process_executor,
 )
@@ -37,6 +39,14 @@ LAUNCH = """
 mutation Launch($params: LaunchBackfillParams!) {
   launchPartitionBackfill(backfillParams: $params) {
     ... on LaunchBackfillSuccess { backfillId }
+    ... on PythonError { message }
+  }
+}
+"""
+RUN = """
+mutation Run($params: ExecutionParams!) {
+  launchRun(executionParams: $params) {
+    ... on LaunchRunSuccess { run { runId } }
     ... on PythonError { message }
   }
 }
@@ -92,7 +102,10 @@ def backfill(workspace: Any, table: str, keys: list[str]) -> list[dg.DagsterRun]
     """Its runs, oldest first."""
     params = {"assetSelection": [{"path": [table, "dv", f"{table}_optimize"]}], "partitionNames": keys, "title": table}
     answer = execute_dagster_graphql(workspace.create_request_context(), LAUNCH, {"params": params})
-    backfill_id = answer.data["launchPartitionBackfill"]["backfillId"]
+    return finished(workspace, answer.data["launchPartitionBackfill"]["backfillId"])
+
+
+def finished(workspace: Any, backfill_id: str) -> list[dg.DagsterRun]:
     for _ in range(10):
         errors = [error for error in execute_backfill_iteration(workspace, logging.getLogger("backfill")) if error]
         assert errors == []
@@ -121,3 +134,46 @@ def test_chosen_partitions_in_as_few_runs_as_there_are_gaps_or_one_by_one(worksp
             dg.AssetKey([name, "dv", f"{name}_optimize"]), limit=10
         ).records
         assert {record.asset_materialization.partition for record in records} == set(chosen)
+
+
+def launch_backfills(workspace: Any, *tables: str) -> dg.DagsterRun:
+    selector = {
+        "repositoryLocationName": "tables",
+        "repositoryName": "__repository__",
+        "pipelineName": "dv_backfills",
+    }
+    config = {"ops": {"dv_backfills_op": {"config": {"tables": list(tables)}}}} if tables else {}
+    params = {"selector": selector, "runConfigData": config, "mode": "default"}
+    answer = execute_dagster_graphql(workspace.create_request_context(), RUN, {"params": params})
+    run = workspace.instance.get_run_by_id(answer.data["launchRun"]["run"]["runId"])
+    assert run is not None
+    return run
+
+
+@pytest.mark.processes
+def test_a_job_backfills_the_partitions_that_have_work_and_no_others(workspace: Any, location: Path) -> None:
+    """Missing partitions in the page are those that were never done: it can't choose those that have work again."""
+    instance = workspace.instance
+    dirty = days_with_dvs(location.parent / "merged")
+    assert launch_backfills(workspace).status == dg.DagsterRunStatus.SUCCESS
+    found = {each.title: each for each in instance.get_backfills()}
+    assert sorted(found) == ["merged: 5 partitions with work", "split: 5 partitions with work"]
+    # Nothing twice: that backfill is at work.
+    assert launch_backfills(workspace, "merged").status == dg.DagsterRunStatus.SUCCESS
+    assert len(instance.get_backfills()) == 2
+    (run,) = finished(workspace, found["merged: 5 partitions with work"].backfill_id)
+    assert run.tags["dv/partitions"] == f"{min(map(str, dirty))}...{max(map(str, dirty))} (5)"
+    assert days_with_dvs(location.parent / "merged") == set()
+    # Rows of one day are deleted again: its partition is green, and has work.
+    DeltaBuilder(str(location.parent / "merged")).delete(
+        lambda rows: pc.and_(pc.less(rows["id"], 8), pc.equal(rows["day"], pa.scalar(date(2024, 11, 2))))
+    )
+    assert launch_backfills(workspace, "merged").status == dg.DagsterRunStatus.SUCCESS
+    (last,) = (each for each in instance.get_backfills() if each.title == "merged: 1 partition with work")
+    (run,) = finished(workspace, last.backfill_id)
+    assert run.tags["dv/partitions"] == "2024-11-02"
+    assert days_with_dvs(location.parent / "merged") == set()
+    # Nothing is left, and a name that isn't there is no silent success.
+    assert launch_backfills(workspace, "merged").status == dg.DagsterRunStatus.SUCCESS
+    assert len(instance.get_backfills()) == 3
+    assert launch_backfills(workspace, "orders").status == dg.DagsterRunStatus.FAILURE

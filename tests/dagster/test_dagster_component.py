@@ -7,6 +7,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import dagster as dg
 import pyarrow as pa
 import pytest
 from dagster.components.testing.utils import DefsFolderSandbox, create_defs_folder_sandbox
+from support.places import ROOT
 
 from dv_maintenance import DvMaintainedTables
 from dv_maintenance.dagster import (
@@ -25,7 +27,9 @@ from dv_maintenance.dagster import (
     component,
     naming,
 )
+from dv_maintenance.errors import UsageError
 from dv_maintenance.maintenance.health import health
+from dv_maintenance.service.policies import Policy
 from dv_maintenance.service.tables_file import Job, TableSettings
 from dv_maintenance.tables import open_table
 from dv_maintenance.testing.delta_builder import DeltaBuilder
@@ -123,6 +127,99 @@ def test_everything_from_yaml(load: Load, make_table: MakeTable, instance: dg.Da
     selection = [TABLE, dg.AssetKey([*TABLE.path, "dv", f"{TABLE.path[-1]}_optimize"])]
     assert job.execute_in_process(instance=instance, asset_selection=selection).success
     assert health(open_table(table.path).snapshot()).counts.files_with_dv == 0
+
+
+def test_what_runs_on_kubernetes_may_need(load: Load, make_table: MakeTable, instance: dg.DagsterInstance) -> None:
+    """Memory per table, a priority, the longest run, a pool that tables share: none of them could be set."""
+    one, other = make_table("one"), make_table("other")
+    _, defs = load(
+        f"""
+        name: lake
+        defaults:
+          pool: heavy
+          op_tags: {{dagster-k8s/config: {{container_config: {{resources: {{limits: {{memory: 4Gi}}}}}}}}}}
+          run_tags: {{dagster/max_runtime: "3600"}}
+        tables:
+          - {{path: {one.path}, run_tags: {{dagster/priority: "5"}}}}
+          - {{path: {other.path}, pool: light, op_tags: {{team: sales}}}}
+        schedule: {{cron: "0 3 * * *", vacuum_cron: "0 4 * * *", fsck_cron: "0 5 * * *"}}
+        spark: {{engine: local}}
+        """
+    )
+    graph = defs.resolve_asset_graph()
+    ops = {name: graph.get(dg.AssetKey([name, "dv", f"{name}_optimize"])).assets_def.op for name in ("one", "other")}
+    assert {name: op.pool for name, op in ops.items()} == {"one": "heavy", "other": "light"}
+    assert '"memory": "4Gi"' in ops["one"].tags["dagster-k8s/config"]
+    assert (
+        ops["other"].tags.items()
+        >= {"team": "sales", "dagster-k8s/config": ops["one"].tags["dagster-k8s/config"]}.items()
+    )
+    for job in ("lake", "lake_vacuum", "lake_fsck", "lake_plan"):
+        assert defs.resolve_job_def(job).run_tags["dagster/max_runtime"] == "3600", job
+    sensor = defs.resolve_sensor_def("lake_sensor")
+    with dg.build_sensor_context(instance=instance, repository_def=defs.get_repository_def()) as context:
+        asked = {each.tags["dv/table"]: each.tags for each in sensor.evaluate_tick(context).run_requests or ()}
+    assert (asked["one"]["dagster/priority"], asked["one"]["dagster/max_runtime"]) == ("5", "3600")
+    assert "dagster/priority" not in asked["other"]
+
+
+@pytest.mark.parametrize(
+    ("keys", "running"),
+    [
+        ("", set()),
+        (
+            "default_status: running",
+            {"lake_sensor", "lake_folders_sensor", "lake_schedule", "lake_night_schedule", "lake_report_schedule"},
+        ),
+        ("sensor: {default_status: running}", {"lake_sensor", "lake_folders_sensor"}),
+        (
+            "default_status: running\nsensor: {default_status: stopped}",
+            {"lake_schedule", "lake_night_schedule", "lake_report_schedule"},
+        ),
+    ],
+)
+def test_what_runs_without_a_click(load: Load, tmp_path: Path, keys: str, running: set[str]) -> None:
+    empty_table(tmp_path / "lake" / "orders")
+    lines = [
+        "name: lake",
+        f"folders: [{{path: {tmp_path / 'lake'}}}]",
+        'schedule: {cron: "0 3 * * *"}',
+        'report: {cron: "0 7 * * *"}',
+        'window: {start: "01:00", length: 1h}',
+        "spark: {engine: local}",
+        *keys.splitlines(),
+    ]
+    _, defs = load("\n".join(lines))
+    every = [*(defs.sensors or ()), *(defs.schedules or ())]
+    found = {each.name for each in every if each.default_status.value == "RUNNING"}  # type: ignore[union-attr]
+    assert found == running
+
+
+def test_the_report_belongs_where_its_tables_do(load: Load, tmp_path: Path) -> None:
+    _, defs = load(
+        """
+        name: lake
+        defaults: {group_name: sales, owners: ["team:platform"], tags: {domain: sales}}
+        tables: [{path: /orders}]
+        report: {}
+        spark: {engine: local}
+        """
+    )
+    shown = spec(defs, "lake", "lake_report")
+    assert (shown.group_name, shown.owners, shown.tags["domain"]) == ("sales", ["team:platform"], "sales")
+
+
+def test_a_table_on_disk_shows_its_format(load: Load, tmp_path: Path) -> None:
+    """Only those with ``format`` did. Nothing is opened, and nothing elsewhere is asked."""
+    empty_table(tmp_path / "orders")
+    _, defs = load(
+        f"""
+        tables: [{{path: {tmp_path / "orders"}}}, {{path: {tmp_path / "later"}}}, {{path: s3://nowhere/at_all}}]
+        spark: {{engine: local}}
+        """
+    )
+    kinds = {name: spec(defs, name).kinds for name in ("orders", "later", "at_all")}
+    assert kinds == {"orders": {"deltalake"}, "later": set(), "at_all": set()}
 
 
 @pytest.mark.parametrize(
@@ -264,6 +361,8 @@ def test_partitions(load: Load) -> None:
     dg.Definitions.validate_loadable(defs)
     kinds = [type(spec(defs, name, "dv", f"{name}_optimize").partitions_def) for name in "ab"]
     assert kinds == [dg.DailyPartitionsDefinition, dg.DynamicPartitionsDefinition]
+    schedule = defs.resolve_schedule_def("dv_maintenance_backfills_schedule")
+    assert (schedule.job_name, schedule.cron_schedule) == ("dv_maintenance_backfills", "0 3 * * *")
 
 
 def test_relative_paths_start_at_the_yaml_file(load: Load, sandbox: DefsFolderSandbox) -> None:
@@ -376,17 +475,64 @@ def test_importing_the_package_imports_no_dagster() -> None:
         exec("from dv_maintenance import Nothing")
 
 
-def test_the_schema_names_single_keys() -> None:
-    """`dg check yaml` said of the whole list that it "is not valid under any of the given schemas"."""
+def test_loading_says_what_is_probably_a_mistake(load: Load, caplog: pytest.LogCaptureFixture) -> None:
+    """`dg check defs` shows what Dagster's own logger says, and nothing else."""
+    load("{tables: [{path: /a}, {path: /b}], defaults: {policy: {retention: 1h}}, spark: {engine: local}}")
+    (record,) = [each for each in caplog.records if each.name.startswith("dagster")]
+    assert "retention 1h is shorter than Delta's default of 7d" in record.getMessage()
+    assert "defs.yaml line 3" in record.getMessage()
+
+
+@pytest.fixture
+def schema_errors() -> Callable[[dict[str, Any]], list[tuple[list[Any], str]]]:
+    """What ``dg check yaml`` says of attributes: places and messages."""
     from jsonschema import Draft202012Validator
 
     model = DvMaintainedTables.get_model_cls()
     assert model is not None
     validator = Draft202012Validator(model.model_json_schema())
+    return lambda attributes: [(list(each.absolute_path), each.message) for each in validator.iter_errors(attributes)]
 
-    def wrong(attributes: dict[str, Any]) -> list[tuple[list[Any], str]]:
-        return [(list(each.absolute_path), each.message) for each in validator.iter_errors(attributes)]
 
+def test_the_schema_knows_deadlines_that_can_not_be_kept(
+    schema_errors: Callable[[dict[str, Any]], list[tuple[list[Any], str]]],
+) -> None:
+    """`dg check yaml` passed them all."""
+
+    def said(policy: dict[str, Any], **more: Any) -> list[tuple[list[Any], str]]:
+        return schema_errors({"tables": [{"path": "a"}, {"path": "b", "policy": policy}], **more})
+
+    ((place, message),) = said({"retention": "1w", "erase_within": "10d"})
+    assert place == ["tables", 1, "policy", "erase_within"]
+    assert "more than 10d, which is what a retention of 7d and a daily vacuum and a margin of 2d take" in message
+    assert said({"retention": "7d", "erase_within": "11d"}) == []
+    assert said({"erase_within": "72h"})
+    often = {"erase_within": "3d", "vacuum_every": "1h"}
+    assert said(often) == said({"erase_within": "3d"}, defaults={"policy": {"vacuum_every": "1h"}}) == []
+    assert said({**often, "retention": "1d"})
+    assert schema_errors({"defaults": {"policy": {"erase_within": "1d"}}, "folders": [{"path": "a"}]})
+    assert schema_errors({"folders": [{"path": "a", "policy": {"erase_within": "1d"}}]})
+    assert said({"retention": "{{ env.KEPT }}", "erase_within": "9d"}) == []
+    # Sound: it refuses nothing that a policy accepts. What falls between two rungs, loading finds.
+    found, missed = 0, 0
+    for kept in (*range(0, 40, 3), 99, 400):
+        for within in (*range(1, 50, 2), 98, 103, 410):
+            for unit in "dh":
+                policy = {"retention": f"{kept}{unit}", "erase_within": f"{within}d"}
+                try:
+                    Policy.from_mapping(policy)
+                except UsageError:
+                    found, missed = found + 1, missed + (not said(policy))
+                else:
+                    assert said(policy) == [], policy
+    assert missed < found / 5
+
+
+def test_the_schema_names_single_keys(
+    schema_errors: Callable[[dict[str, Any]], list[tuple[list[Any], str]]],
+) -> None:
+    """`dg check yaml` said of the whole list that it "is not valid under any of the given schemas"."""
+    wrong = schema_errors
     tables = [{"path": "a", "job": ["vacuum"], "policy": {"retention": 7}}, {"path": "b", "jobs": ["compact"]}]
     found = wrong({"tables": tables, "schedule": {"crn": "0 3 * * *"}, "defaults": "none"})
     assert (["tables", 0], "Additional properties are not allowed ('job' was unexpected)") in found
@@ -395,3 +541,21 @@ def test_the_schema_names_single_keys() -> None:
     assert [path for path, _ in found if path == ["defaults"]], "text is a value only as a template"
     assert wrong({"tables": "{{ env.TABLES }}", "schedule": None, "defaults": "{{ shared }}"}) == []
     assert wrong({"tables": [{"path": "a", "partitions": "day"}, {"path": "b", "partitions": ["day", "shop"]}]}) == []
+
+
+def test_the_documentations_condition_requests_a_run_at_its_hour(
+    sandbox: DefsFolderSandbox, instance: dg.DagsterInstance
+) -> None:
+    page = (ROOT / "docs" / "guides" / "many-tables.md").read_text()
+    (example,) = (each for each in page.split("```yaml\n")[1:] if "post_processing" in each.split("```")[0])
+    path = sandbox.scaffold_component(component_cls=DvMaintainedTables, defs_path="lake")
+    (path / "defs.yaml").write_text(example.split("```")[0])
+    with sandbox.load_component_and_build_defs(path) as (_, defs):
+        assert spec(defs, "orders", "dv", "orders_optimize").metadata["runbook"] == "https://wiki.example.com/lake"
+        cursor, asked = None, []
+        for minute in (-1, 1, 2):
+            at = datetime(2026, 11, 20, 3, tzinfo=UTC) + timedelta(minutes=minute)
+            result = dg.evaluate_automation_conditions(defs, instance, cursor=cursor, evaluation_time=at)
+            cursor = result.cursor
+            asked.append([each.key.to_user_string() for each in result.results if each.true_subset.size])
+    assert asked == [[], ["orders/dv/orders_optimize"], []]

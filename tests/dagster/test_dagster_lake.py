@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,52 @@ def test_all_tables_are_one_asset(tables: list[TableSettings]) -> None:
     assert (entries["deleted_rows"].value, entries["unreadable_tables"].value) == (50, 1)
     assert "40.0%" in entries["deleted_ratio_by_table"].value
     assert "missing: " in entries["errors"].value
+
+
+def test_it_shows_failing_checks_with_links(tables: list[TableSettings], monkeypatch: pytest.MonkeyPatch) -> None:
+    report, instance = build_dv_lake_report(tables), dg.DagsterInstance.ephemeral()
+    for name, passed in (("readable", True), ("deleted_ratio", True), ("deleted_ratio", False), ("oldest_dv", False)):
+        event = dg.AssetCheckEvaluation(
+            asset_key=dg.AssetKey("visits"), check_name=name, passed=passed, description=f"{name} of visits"
+        )
+        instance.report_runless_asset_event(event)
+
+    def made() -> dict[str, Any]:
+        result = dg.materialize([report], instance=instance)
+        return dict(result.get_asset_materialization_events()[0].materialization.metadata)
+
+    entries = made()
+    rows = {row.data["table"]: row.data for row in entries["tables"].value.records}
+    assert {name: (row["readable"], row["failing checks"]) for name, row in rows.items()} == {
+        "missing": ("no", "-"),
+        "orders": ("yes", "-"),
+        "visits": ("yes", "deleted_ratio, oldest_dv"),
+    }
+    assert (entries["tables_with_failing_checks"].value, entries["failing_checks"].value) == (1, 2)
+    listed = entries["failing"].value
+    assert listed.startswith("- [visits](/assets/visits?view=checks): **deleted_ratio**: deleted_ratio of visits; ")
+    # Kept, and read later.
+    assert re.fullmatch(r"\d{1,2} [A-Z][a-z]{2} \d{4}", rows["visits"]["oldest DV"])
+    monkeypatch.setenv("DAGSTER_CLOUD_DEPLOYMENT_NAME", "prod")
+    assert "(/prod/assets/visits?view=checks)" in made()["failing"].value
+
+
+def test_the_check_knows_more_of_a_large_table(tables: list[TableSettings], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The report does not look for so many files; the check does, in a run of its own."""
+    monkeypatch.setattr("dv_maintenance.service.lake.FEW", 0)
+    report, instance = build_dv_lake_report(tables[:1]), dg.DagsterInstance.ephemeral()
+    for version, readable in ((1, True), (2, False)):
+        event = dg.AssetCheckEvaluation(
+            asset_key=dg.AssetKey("orders"),
+            check_name="readable",
+            passed=False,
+            description="a.parquet: it does not exist",
+            metadata={"version": version},
+        )
+        instance.report_runless_asset_event(event)
+        result = dg.materialize([report], instance=instance)
+        entries: dict[str, Any] = dict(result.get_asset_materialization_events()[0].materialization.metadata)
+        assert (entries["unreadable_tables"].value == 0) is readable, version
 
 
 def test_the_sensor_refreshes_it_after_a_change_but_not_more_often(tables: list[TableSettings]) -> None:

@@ -134,10 +134,8 @@ def test_the_job_maintains_it_like_a_delta_table(
 
 def test_jobs_of_one_table_take_turns_in_its_pool(lake: Lake, make_definitions: Definitions) -> None:
     nodes = make_definitions(lake.watched()).resolve_job_def("dv_maintenance").graph.iterate_op_defs()
-    assert {node.name: node.pool for node in nodes if node.name != "docs__dv_observe"} == {
-        "docs__dv_optimize": "dv_docs",
-        "docs__dv_vacuum": "dv_docs",
-    }
+    pools = {node.name: str(node.pool)[:-6] for node in nodes if node.name != "docs__dv_observe"}
+    assert pools == {"docs__dv_optimize": "dv_docs_", "docs__dv_vacuum": "dv_docs_"}
 
 
 def test_a_rewrite_that_fails_does_not_starve_the_vacuum(lake: Lake, ticks: Callable[..., Ticks]) -> None:
@@ -178,7 +176,7 @@ def test_vacuum_is_asked_for_once_though_it_makes_no_version(lake: Lake, ticks: 
     assert tick.asked() == [OPTIMIZE]
     # What the rewrite took out of use is expired at once, but looked for tomorrow.
     assert tick.asked() == []
-    assert tick().skip_message == "nothing is due in 1 tables"
+    assert tick().skip_message == "nothing is due in 1 table"
 
 
 # -- data versions -----------------------------------------------------------------------------------------------------
@@ -217,7 +215,7 @@ def test_a_vacuum_remembers_what_it_is_about_to_make_unknowable(lake: Lake, tick
     assert job.execute_in_process(instance=tick.instance, asset_selection=selection).success
     assert min(each["version"] for each in lake.dataset().versions()) > changed + 1
     tick()
-    assert tick.data_versions() == ["3", str(changed), str(changed)]
+    assert tick.data_versions() == ["3", *[str(changed)] * 3], "each run observes what it left"
 
 
 def test_what_a_vacuum_took_away_unseen_counts_as_changed(lake: Lake) -> None:
@@ -251,7 +249,7 @@ def test_a_sound_table_passes(lake: Lake, instance: dg.DagsterInstance) -> None:
     found = checked(lake.watched(jobs=["optimize", "manifest"]), instance)
     assert found.keys() == {*CHECKS} - {"erase_within"}, "without a deadline nothing can be late"
     sound = found["deletion_files"]
-    assert (sound.passed, sound.description) == (True, "1 deletion files were read and are intact")
+    assert (sound.passed, sound.description) == (True, "1 deletion file, all read and intact")
     assert found["manifest_lag"].passed
     assert (found["deleted_ratio"].metadata["deleted_ratio"].value, found["retention"].passed) == (0.25, False)
 

@@ -33,7 +33,7 @@ def test_a_run_says_what_it_does(
     table = make_table()
     lines = optimize(make_definitions(table), instance, table)
     assert sum(line.startswith("# Maintenance of ") for line in lines) == 1
-    assert sum("steps on version 2" in line for line in lines) == 1
+    assert sum("step on version 2" in line for line in lines) == 1
     assert sum("committed version 3" in line for line in lines) == 1
 
 

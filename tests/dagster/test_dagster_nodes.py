@@ -52,6 +52,7 @@ def ours() -> list[Any]:
             name="it",
             spec=SPEC,
             pool="dv_a",
+            tags={},
             config=OptimizeRun,
             resources=frozenset({"spark"}),
             backfill_policy=dg.BackfillPolicy.single_run(),

@@ -151,7 +151,7 @@ def test_partitions_with_nothing_to_do_say_so(sales: MakeTable, instance: dg.Dag
     assert optimize(table, instance, span=("2024-11-04", "2024-11-06")).success
     found = materialized(instance, table)
     assert [found[f"2024-11-0{day}"]["steps"] for day in (4, 5, 6)] == [2, 0, 0]
-    assert found["2024-11-05"]["reason"].startswith("Nothing to do: the plan left its 2 files alone, 0 of them")
+    assert found["2024-11-05"]["reason"].startswith("Nothing to do: the plan left 2 files alone, 0 with")
     assert found["2024-11-06"]["reason"] == "Nothing to do: this partition has no live file."
     assert found["2024-11-06"]["dagster/partition_row_count"] == 0
     assert with_dvs(table) == DIRTY - of_days(4)

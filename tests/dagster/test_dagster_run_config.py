@@ -119,7 +119,7 @@ def test_retention(run: Run, tmp_path: Path) -> None:
     run(table, optimize={})
     before = files(table)
     said = failure(run(table, wanted=False, vacuum={"retention": "0s"}))
-    assert "give at least 7d" in said
+    assert "give at least retention: 7d in the policy of the table" in said
     assert "soon" in failure(run(table, wanted=False, vacuum={"retention": "soon"}))
     run(table, vacuum={"retention": "8d"})
     assert [each for each in before if not Path(each).exists()] == []

@@ -100,7 +100,7 @@ def test_it_asks_once_for_what_is_due(
     assert run(defs, instance, request)
     quiet = tick(defs)
     assert quiet.run_requests == []
-    assert quiet.skip_message == "nothing is due in 1 tables"
+    assert quiet.skip_message == "nothing is due in 1 table"
 
 
 def test_rewrites_wait_for_the_window(make_table: MakeTable, make_definitions: Definitions, tick: Tick) -> None:
@@ -135,6 +135,25 @@ def test_it_says_by_when_deleted_rows_must_go(make_table: MakeTable, make_defini
     by = event.metadata["deleted_rows_must_go_by"].value
     assert by == pytest.approx(deleted / 1000 + 29 * 86_400, abs=60), "no retention, and a day for the vacuum"
     assert "must go by" in str(event.metadata["deadlines"].value)
+
+
+def test_a_deadline_that_can_not_be_kept_ends_nothing(
+    make_table: MakeTable, make_definitions: Definitions, tick: Tick
+) -> None:
+    """The check ``readable`` failed, no other was evaluated, and the table was never purged or vacuumed again."""
+    table = make_table(kept="7 days", policy={"erase_within": "8d"})
+    found = tick(make_definitions(table))
+    assert [run.tags["dv/jobs"] for run in found.run_requests] == ["optimize"]
+    assert failed(found) | {"readable": False} == {
+        "deleted_ratio": True,
+        "oldest_dv": False,
+        "small_files": False,
+        "retention": False,
+        "erase_within": True,
+        "readable": False,
+    }
+    (event,) = observations(found)
+    assert "take 10d, even if rows are purged at once" in str(event.metadata["warnings"].value)
 
 
 def test_checks_follow_the_table_without_runs_of_their_own(
@@ -328,12 +347,11 @@ def test_what_would_fail_again_is_not_asked_for_again(
     assert not run(defs, instance, request, raise_on_error=False)
     data = tick(defs)
     assert data.run_requests == []
-    assert data.skip_message.startswith("shop/orders: optimize due, but nothing is started on a damaged table: ")
-    assert missing.name in data.skip_message
-    assert f"'dvm fsck {table.path}'" in data.skip_message
-    assert (
-        tick(make_definitions(table.model_copy(update={"policy": Policy(max_deleted_ratio=0.01)}))).run_requests == []
-    )
+    said = f"shop/orders: optimize due, but nothing is started on a damaged table: {missing.name}: it does not exist"
+    assert data.skip_message.startswith(said)
+    assert f"'dvm fsck file://{table.path}'" in data.skip_message
+    other = make_definitions(table.model_copy(update={"policy": Policy(max_deleted_ratio=0.01)}))
+    assert tick(other).run_requests == [], "it would fail under any settings"
     missing.with_suffix(".away").rename(missing)
     (again,) = tick(defs).run_requests
     assert run(defs, instance, again)
@@ -584,7 +602,7 @@ def test_everything_is_stopped_until_somebody_starts_it(make_table: MakeTable, m
 def test_a_tick_has_no_time_for_a_large_table(
     make_definitions: Definitions, make_table: MakeTable, tick: Tick, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dv_maintenance.service.observe.FEW", 1)
+    monkeypatch.setattr("dv_maintenance.maintenance.checks.FEW", 1)
     table = make_table()
     next(Path(table.path).glob("*.parquet")).unlink()
     assert checks(tick(make_definitions(table))) == [("shop/orders", True)]

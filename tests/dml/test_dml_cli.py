@@ -64,7 +64,11 @@ def test_merge(spark: SparkSession, place: str, tmp_path: Path, capsys: pytest.C
         (["delete", "{}", "--where", "id = 1", "--keys", "k", "--on", "id"], "exactly one of 'where' and 'keys'"),
         (["delete", "{}", "--where", "id = 1", "--on", "id"], "keys"),
         (["delete", "{}", "--keys", "k"], "keys"),
-        (["delete", "{}", "--where", "id = 1", "--engine", "local"], "local engine"),
+        (
+            ["delete", "{}", "--where", "id + 1 = 2", "--engine", "local"],
+            "the local engine can't evaluate this condition",
+        ),
+        (["update", "{}", "--set", "id=1", "--engine", "local"], "'local' can't evaluate Spark SQL"),
         (["update", "{}", "--set", "state=1", "--set", "state=2"], "set twice"),
         (["update", "{}"], "--set"),
         (["merge", "{}", "--using", "x", "--on", "a", "--when", "NEVER"], "not a MERGE clause"),

@@ -44,7 +44,7 @@ def test_the_command(spark: SparkSession, place: str, capsys: pytest.CaptureFixt
     assert [json.loads(line) for line in lines] == [{"id": at, "name": None, "day": None} for at in WANTED]
 
 
-@pytest.mark.parametrize("words", [["id = 1", "-o", "rows.xlsx"], ["id = 1", "--engine", "local"]])
+@pytest.mark.parametrize("words", [["id = 1", "-o", "rows.xlsx"], ["rand() < 1", "--engine", "local"]])
 def test_what_needs_no_spark_to_be_refused(place: str, words: list[str]) -> None:
     assert cli.main(["read", place, "--where", *words]) == 2
 

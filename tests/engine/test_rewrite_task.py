@@ -163,10 +163,15 @@ def test_files_are_written_as_spark_writes_them(lake: Any) -> None:
     assert output.size == lake.outputs()[0].stat().st_size
 
 
-def test_a_null_where_the_schema_says_not_null_stays_null(lake: Any) -> None:
+def test_a_null_where_the_schema_says_not_null_is_not_moved(lake: Any) -> None:
+    """Queries that skip its file succeed, and would fail on a file that it shares."""
     schema = pa.schema([pa.field("a", pa.int64(), nullable=False)])
-    [output] = rewrite(lake.task([lake.write(pa.table({"a": [1, None]}))], schema)).outputs
-    assert lake.read(output.uri)["a"].to_pylist() == [1, None]
+    source = lake.write(pa.table({"a": [1, None]}))
+    with pytest.raises(DamagedTableError, match=f"column a is NOT NULL, but {source.uri} has rows in which it is null"):
+        rewrite(lake.task([source], schema))
+    assert not lake.outputs()
+    [output] = rewrite(lake.task([replace(source, dv=lake.dv([1]))], schema)).outputs
+    assert lake.read(output.uri)["a"].to_pylist() == [1]
 
 
 @pytest.mark.parametrize("positions", [range(ROWS), None], ids=["all deleted", "no rows"])

@@ -59,6 +59,7 @@ def test_a_quarantine_needs_its_time_and_another_vacuum() -> None:
         ("retention: 60d\nerase_within: 30d", r"shorten the retention .* above 63d \(.*policy\.yaml line 2\)"),
         ("retention: 27d\nerase_within: 30d", "take 30d"),
         ("retention: 20d\nvacuum_every: 8d\nerase_within: 30d", "vacuum_every 8d"),
+        ("erase_within: 3d", "vacuum_every 1d and a margin of 2d take 3d, even .* shorten vacuum_every, or set"),
         ("retention: 14d\nquarantine: true\nquarantine_retention: 13d\nerase_within: 30d", "quarantine 14d"),
         ("erase_within: 0", "erase_within: .*greater than 0"),
     ],
@@ -76,18 +77,22 @@ def test_a_policy_that_can() -> None:
 
 
 def test_the_tables_retention_breaks_the_deadline(tmp_path: Path) -> None:
-    """A table that keeps old files for 60 days passed in silence."""
+    """A table that keeps old files for 60 days failed as unreadable, and nothing was done about it any more."""
     builder = DeltaBuilder(str(tmp_path / "t"))
     builder.create(
         pa.schema([("id", pa.int64())]), properties={"delta.deletedFileRetentionDuration": "interval 60 days"}
     )
     table = open_table(str(tmp_path / "t"))
     policy = Policy.from_mapping({"erase_within": "30d"})
-    for look in (lambda: inspect_table(table, policy), lambda: plan(table, policy)):
-        with pytest.raises(UsageError, match="retention 60d, vacuum_every 1d and a margin of 2d take 63d") as caught:
-            look()
-        assert caught.value.table == table.uri
-    assert inspect_table(table, policy.with_overrides(["erase_within=64d"])).error is None
+    builder.append(pa.table({"id": range(100)}))
+    builder.delete(lambda rows: pc.equal(rows["id"], 1))
+    problem = "retention 60d, vacuum_every 1d and a margin of 2d take 63d"
+    found = inspect_table(table, policy)
+    assert (found.due, [problem in each for each in found.warnings]) == (("optimize",), [True])
+    planned = plan(table, policy)
+    assert [len(planned.report["steps"]), problem in planned.lines["deadlines"][0]] == [1, True]
+    assert problem in health(table, policy=policy).report["erasure"]["problem"]
+    assert not inspect_table(table, policy.with_overrides(["erase_within=64d"])).warnings
 
 
 @pytest.mark.parametrize(("erase_within", "due"), [(None, ()), ("30d", ("vacuum",))])

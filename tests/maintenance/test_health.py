@@ -74,7 +74,7 @@ def test_unknown_rows_make_sums_unknown() -> None:
     state = health(table(file("a", rows=None, deleted=3), file("b", rows=5))).to_json()
     assert (state["physical_rows"], state["live_rows"], state["deleted_ratio"]) == (None, None, None)
     assert (state["files_with_unknown_rows"], state["deleted_rows"]) == (1, 3)
-    assert "does not say how many rows 1 files have, 1 of them with a deletion vector" in state["warnings"][0]
+    assert "does not give the number of rows of 1 file, 1 of them with a deletion vector" in state["warnings"][0]
 
 
 def test_a_table_without_files() -> None:

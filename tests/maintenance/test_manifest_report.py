@@ -33,7 +33,7 @@ def test_dvs_are_refused_unless_they_may_be_purged(golden_copy: Callable[[str], 
     before = table.version()
     with pytest.raises(RefusedError, match="deletion vectors") as error:
         write_manifests(table, LocalEngine())
-    assert "--purge-first" in (error.value.next_step or "")
+    assert "purge_first=True" in str(error.value.next_step)
     assert table.version() == before
 
     report = write_manifests(table, LocalEngine(), purge_first=True)

@@ -81,7 +81,7 @@ def test_a_step_larger_than_every_window_is_named():
     (alert,) = found.alerts
     assert alert == (
         "a, step 1: Too large for the window: it may take 100 s or more, the longest window has 60 s. "
-        "Lengthen window or budget, or run 'dvm apply' for this table at another time."
+        "Lengthen window or budget, or run dvm.apply() for this table at another time."
     )
 
 

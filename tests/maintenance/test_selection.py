@@ -69,7 +69,7 @@ def test_a_partition_without_a_live_file() -> None:
     with pytest.raises(UsageError, match="no live file is in day=2030-01-01") as refused:
         refuse_missing(snapshot(), LIVE, found.missing)
     assert "from day=2026-11-01 to day=2026-11-02" in str(refused.value)
-    assert "--missing-ok" in str(refused.value)
+    assert "missing_ok=True" in str(refused.value)
     refuse_missing(snapshot(), LIVE, [])
 
 

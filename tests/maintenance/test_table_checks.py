@@ -18,6 +18,8 @@ from dv_maintenance.tables import open_table
 from dv_maintenance.tables.model import OldestDv
 from dv_maintenance.tables.table import Table
 from dv_maintenance.testing.delta_builder import DeltaBuilder
+from dv_maintenance.testing.paimon_builder import PaimonBuilder
+from dv_maintenance.units import minute_of
 
 DAY = 86_400_000
 
@@ -67,7 +69,8 @@ def test_the_oldest_dv_counts_from_its_commit(path: Path, builder: DeltaBuilder)
     delete_bit(builder, 1)
     assert find(path, "oldest_dv", days=7).severity is None
     found = find(path, "oldest_dv", days=8)
-    crossed = "rows deleted 8 days ago are still in live files; the limit is 7d (checks.oldest_dv.warn)"
+    deleted = minute_of(open_table(str(path)).snapshot().timestamp)
+    crossed = f"rows deleted on {deleted} are still in live files; the limit is 7d (checks.oldest_dv.warn)"
     assert (found.severity, found.reason) == ("warn", crossed)
     assert found.numbers == {"age_seconds": 8 * 86400}
     late = find(path, "oldest_dv", days=31)
@@ -119,7 +122,8 @@ def test_unknown_ages_are_warnings_that_say_so(path: Path, builder: DeltaBuilder
     forgetful: Any = Forgetful()
     (found,) = check_table(lambda: forgetful, checks=["oldest_dv"], now=table.snapshot().timestamp + DAY)
     assert found.severity == "warn"
-    assert found.reason.startswith("rows deleted at least 24 hours ago are still in live files; ")
+    deleted = minute_of(table.snapshot().timestamp)
+    assert found.reason.startswith(f"rows deleted by {deleted} are still in live files; ")
     off = Policy.from_mapping({"checks": {"oldest_dv": {}}})
     (found,) = check_table(lambda: forgetful, off, checks=["oldest_dv"])
     assert found.severity is None
@@ -153,7 +157,29 @@ def test_retention(tmp_path: Path, retention: str, severity: str | None) -> None
 def test_a_retention_that_vacuum_refuses(path: Path) -> None:
     found = find(path, "retention", retention="2d")
     assert found.severity == "warn"
-    assert "shorter than the table's own 7d" in found.reason
+    assert "a retention of 2d is shorter than the table's own 7d" in found.reason
+    assert "unknown" not in found.reason, "it is known"
+
+
+@pytest.mark.parametrize(
+    ("own", "policy", "severity"),
+    [
+        ("1 h", {}, None),
+        ("30 min", {}, "error"),
+        ("2 d", {}, None),
+        ("1 h", {"checks": {"retention": {"warn": "1d"}}}, "warn"),
+        ("1 h", {"checks": {"retention": {"warn": "1d", "error": "2h"}}}, "error"),
+    ],
+)
+def test_the_retention_of_a_format_that_keeps_little(
+    tmp_path: Path, own: str, policy: dict[str, Any], severity: str | None
+) -> None:
+    """Every Paimon table with defaults was yellow for ever. Limits that the policy names hold for every table."""
+    pytest.importorskip("fastavro")
+    PaimonBuilder(str(tmp_path / "p")).create({"id": "BIGINT"}, options={"snapshot.time-retained": own})
+    found = find(tmp_path / "p", "retention", **policy)
+    assert found.severity == severity
+    assert ("Paimon's default" in found.reason) == (own == "1 h")
 
 
 def test_manifests(path: Path, builder: DeltaBuilder) -> None:

@@ -113,7 +113,7 @@ def test_what_is_due_is_asked_for_under_one_key_until_it_is_done(make: MakeTable
     assert where.checked == [("orders", None)]
     maintain(open_table(table.path), LocalEngine())
     quiet = again(where, table)
-    assert (quiet.requests, quiet.reason) == ((), "nothing is due in 1 tables")
+    assert (quiet.requests, quiet.reason) == ((), "nothing is due in 1 table")
     assert where.recorded[1:] == [("orders", 3, 2)], "maintenance is not a new data version"
 
 
@@ -169,15 +169,23 @@ def test_a_damaged_table_gets_a_run_when_its_files_are_back(make: MakeTable) -> 
     for _ in range(2):
         waiting = again(where, table)
         assert waiting.requests == ()
-        assert waiting.reason.startswith("orders: optimize due, but nothing is started on a damaged table: ")
-        assert waiting.reason.endswith(f"'dvm fsck {table.path}' shows what is missing and how to repair it")
+        said = f"orders: optimize due, but nothing is started on a damaged table: {victim.name}: it does not exist. "
+        assert waiting.reason.startswith(said)
+        assert waiting.reason.endswith(f"dvm.fsck('file://{table.path}') shows how to repair it")
     readable = [severity for table, severity in where.checked if table == "orders"]
     assert "error" in readable
     away.rename(victim)
     assert len(again(where, table).requests) == 1
     # It failed again: what is damaged is not what a look can see.
-    where.failed["orders:optimize"] = Attempts(2, now() + 1, refusal="A checksum is wrong.", damage=True)
-    assert again(where, table).requests == ()
+    ended = now() + 1
+    where.failed["orders:optimize"] = Attempts(2, ended, refusal="A checksum is wrong.", damage=True)
+    waiting = again(where, table)
+    assert waiting.requests == ()
+    assert waiting.reason == (
+        "orders: optimize at version 2 failed, and would fail again; waiting for a new version, other settings, "
+        f"another release, the files or the rights to be restored or {format_instant(ended + 2 * HOUR)}. "
+        "A checksum is wrong."
+    )
     where.failed["orders:optimize"] = Attempts(2, now() - 2 * HOUR - 1, refusal="A checksum is wrong.", damage=True)
     assert len(again(where, table).requests) == 1
 
@@ -202,7 +210,7 @@ def test_what_the_budget_or_the_number_of_runs_leaves_comes_first_next_time(
     assert (late.cursor.first, [asked.table for asked in late.requests]) == ("b", ["a"])
     full = again(Somewhere(), *tables, requests=1)
     assert ([asked.table for asked in full.requests], full.cursor.first) == (["b"], "a")
-    assert "1 runs left for the next tick, from a on" in full.reason
+    assert "1 run left for the next tick, from a on" in full.reason
 
 
 def test_a_run_takes_the_partitions_that_are_due(make: MakeTable, again: Evaluations) -> None:

@@ -63,7 +63,7 @@ def test_time_makes_a_vacuum_due(table: MemoryTable) -> None:
     assert soon.vacuum_checked == first.vacuum_checked
     late = inspect_table(table, last=soon, now=table.now + WEEK + HOUR)
     assert (late.changed, late.due) == (False, ("vacuum",))
-    assert late.reasons["vacuum"] == ("1 files (1 B) out of use for more than 7d",)
+    assert late.reasons["vacuum"] == ("1 file (1 B) out of use for more than 7d",)
     # Stays due until somebody does it, however often one looks, and then no longer.
     table.now += WEEK + HOUR
     assert inspect_table(table, last=late, now=table.now).due == ("vacuum",)
@@ -84,7 +84,7 @@ def test_a_vacuum_that_is_refused_is_a_warning(table: MemoryTable, monkeypatch: 
 
 def test_manifests_older_than_the_table_are_due(table: MemoryTable) -> None:
     first = inspect_table(table, jobs=["manifest"], now=table.now)
-    assert first.reasons == {"manifest": ("there are no manifests", "1 files have DVs: purge first")}
+    assert first.reasons == {"manifest": ("there are no manifests", "1 file with DVs: purge first")}
     maintain(table, MemoryEngine())
     table.write_manifests(table.snapshot())
     second = inspect_table(table, jobs=["manifest"], last=first, now=table.now)
@@ -126,7 +126,7 @@ def test_looks_survive_as_json(table: MemoryTable) -> None:
     assert {"name", "version", "changed", "deleted_ratio", "due"} <= found.to_json().keys()
     assert read_state(json.loads(json.dumps({"t": found.to_json()}))) == {"t": found}
     for broken in ([], {"t": 1}, {"t": {"version": 1}}, {"t": {**found.to_json(), "more": 1}}):
-        with pytest.raises(UsageError, match="not written by dvm watch"):
+        with pytest.raises(UsageError, match="the state was not written by a watch"):
             read_state(broken)
 
 

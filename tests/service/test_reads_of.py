@@ -21,6 +21,7 @@ from dv_maintenance.service.reads import EventLogs, Materialization, Reads, down
 from dv_maintenance.service.tables_file import TableSettings, WatchConfig
 from dv_maintenance.testing.delta_builder import DeltaBuilder
 from dv_maintenance.testing.memory import MemoryTable
+from dv_maintenance.units import minute_of
 
 DAY = 86_400_000
 TABLE = "s3://lake/orders"
@@ -85,13 +86,14 @@ def test_less_than_a_day_of_logs_counts_only_if_nothing_else_is_known(tmp_path: 
 
 def test_logs_without_the_table_are_not_taken_for_no_reads(tmp_path: Path) -> None:
     table = watched(reads=logs(tmp_path / "logs", location="s3a://lake/other"))
-    said = "event logs: no scans of this table; the plans of 1 scans do not show where their tables are (dv_delta)"
+    said = "event logs: no scans of this table; the plans of 1 scan do not show where their tables are (dv_delta)"
     assert ask(table, 6, None) == (("declared", 6.0), (said,))
 
 
 def test_logs_that_end_or_are_empty_are_said(tmp_path: Path) -> None:
     settings = logs(tmp_path / "logs")
-    said = "event logs: the last event is 20d old; the mean rate before that is assumed since then"
+    last = minute_of(START + 10 * DAY)
+    said = f"event logs: the last event is of {last}; the mean rate before that is assumed since then"
     (reads, _), warnings = ask(watched(reads=settings), None, None, START + 30 * DAY + 3000)
     assert (reads, warnings) == ("spark event logs", (said,))
     assert ask(watched(reads={"spark_events": str(tmp_path / "none")}), 3, None) == (

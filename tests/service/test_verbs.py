@@ -110,7 +110,7 @@ def test_a_terminal_shows_every_fact_once() -> None:
 def test_row_changes_name_what_selects_the_rows(table: Table) -> None:
     with pytest.raises(UsageError, match="exactly one of"):
         verbs.delete_rows(table, LocalEngine)
-    with pytest.raises(UsageError, match="the local engine can't evaluate conditions"):
+    with pytest.raises(UsageError, match="the local engine can't evaluate Spark SQL"):
         verbs.update_rows(table, LocalEngine, [("id", "1")])
     with pytest.raises(UsageError, match="set twice"):
         verbs.update_rows(table, LocalEngine, [("id", "1"), ("id", "2")])

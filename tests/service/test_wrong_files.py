@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pyarrow as pa
@@ -33,6 +34,7 @@ WRONG = [
         "tables.0.policy.erase_within: ",
         3,
     ),
+    ("tables:\n  - path: a\n    policy:\n      erase_within: 3d", "even if rows are purged at once", 4),
     ("tables:\n  - path: a\n    partitions: [{column: day, every: fortnight}]", "tables.0.partitions", 3),
     ("tables:\n  - path: a\n    format: lance\n    partitions: day", "lance tables have no partitions", 2),
     ("tables:\n  - path: a\n    format: parquet", "tables.0.format: unknown table format 'parquet'", 3),
@@ -106,6 +108,39 @@ def test_every_wrong_key_at_once(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as found:
         WatchConfig.of(load_yaml(str(file)))
     assert all(f"line {line}" in str(found.value) for line in (2, 4))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("tables:\n  - path: a\n    policy: {retention: 7d}", []),
+        ("tables:\n  - path: a\n    format: delta\n    policy: {retention: 7d}", []),
+        ("tables:\n  - path: a\n    format: paimon\n    policy: {retention: 1h}", []),
+        ("defaults:\n  policy: {retention: 1h}\ntables:\n  - path: a\n  - path: b", ["Delta's default of 7d.* line 2"]),
+        (
+            "tables:\n  - path: a\n    format: delta\n    policy:\n      retention: 2d",
+            ["Delta's default of 7d.* line 5"],
+        ),
+        (
+            "folders:\n  - path: a\n    format: delta\n    policy:\n      retention: 30m",
+            ["vacuums are refused.* line 5", r"shorter than 1h \(checks.retention.error\).* line 5"],
+        ),
+        (
+            "tables:\n  - path: a\n    policy: {retention: 8d, checks: {retention: {warn: 9d}}}",
+            [r"Lance's default of 14d", r"shorter than 9d \(checks.retention.warn\): the check retention never passes"],
+        ),
+    ],
+)
+def test_what_is_probably_a_mistake(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, said: list[str]
+) -> None:
+    """`retention: 1h` passed every check of the configuration, and each vacuum was refused."""
+    file = tmp_path / "tables.yaml"
+    file.write_text(text)
+    assert cli.main(["check", str(file), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["warnings"]
+    assert len(found) == len(said), found
+    assert all(re.search(each, line) for each, line in zip(said, found, strict=True)), found
 
 
 def test_open(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

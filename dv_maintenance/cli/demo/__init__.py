@@ -6,11 +6,12 @@ import os
 import shlex
 import shutil
 import sys
+import threading
 import time
 from argparse import Namespace
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from dv_maintenance.cli.output import Output, count, dump_json, write_file
 from dv_maintenance.errors import RefusedError, UsageError, VerificationError
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["demo"]
 
 _MAX_ROWS = 20_000_000
+_SILENT_SECONDS = 8.0
 # Marks a folder that the next demo may delete.
 _MARK = ".dvm-demo"
 # Written last: `make ui` looks for it.
@@ -72,9 +74,12 @@ def _ui_command(root: str, folder: str, *, listed: bool) -> str:
         return "make ui"
     home, tables = shlex.quote(f"DAGSTER_HOME={folder}/dagster"), shlex.quote(f"DVM_TABLES={folder}/tables.yaml")
     python = shlex.quote(sys.executable)
-    install = "" if find_spec("dagster_webserver") else "pip install dagster-webserver && "
-    page = f"{python} -m dagster dev -w workspace.yaml -h 127.0.0.1"
-    return f"{install}cd {shlex.quote(root)} && env {home} {tables} {page}"
+    there = find_spec("dagster_webserver") and find_spec("dagster_dg_cli")
+    install = "" if there else f"{python} -m pip install dagster-webserver dagster-dg-cli && "
+    # It names the environment, or `dg` warns of another one.
+    environment = shlex.quote(f"VIRTUAL_ENV={sys.prefix}")
+    page = f"{shlex.quote(os.path.join(os.path.dirname(sys.executable), 'dg'))} dev --host 127.0.0.1"
+    return f"{install}cd {shlex.quote(root)} && env {environment} {home} {tables} {page}"
 
 
 def _prepare(root: str, folder: str) -> list[str]:
@@ -118,24 +123,29 @@ def _play(config: WatchConfig, location: Location, rows: int, out: Output, *, ui
     from dv_maintenance.tables import open_table
 
     watched = {table.name: table for table in config.tables}
-    out.note(f"1/4  Building {len(watched)} tables with {count(rows)} rows, deleting many of them ...")
-    for name, table in watched.items():
-        DEMO_TABLES[name].build(table.path, round(rows * DEMO_TABLES[name].share))
-    before = _states(watched)
-    location.look(list(watched))
-    out.note("2/4  Dagster: running what the sensor requests, then the job for all tables ...")
-    started = time.perf_counter()
-    runs = location.maintain()
-    seconds = round(time.perf_counter() - started, 1)
-    out.note("3/4  Reading all rows again ...")
-    after = _states(watched)
-    _compare(before, after, watched)
-    plans = {name: build_plan(open_table(table.path).snapshot(), table.policy) for name, table in watched.items()}
-    out.note("4/4  Changing the tables again, so that Dagster has work to show ...")
-    for name, table in watched.items():
-        DEMO_TABLES[name].use(table.path)
-    location.look(list(watched))
-    inspections = {each.name: each for each in inspect_tables(config)[0]}
+    with _Silence(out) as doing:
+        out.note(f"1/4  Building {len(watched)} tables with {count(rows)} rows, deleting many of them ...")
+        for name, table in watched.items():
+            doing(f"building {name}")
+            DEMO_TABLES[name].build(table.path, round(rows * DEMO_TABLES[name].share))
+        before = _states(watched, doing)
+        doing("Dagster: starting, and observing all tables")
+        location.look(list(watched))
+        out.note("2/4  Dagster: running what the sensor requests, then the job for all tables ...")
+        started = time.perf_counter()
+        runs = location.maintain(doing)
+        seconds = round(time.perf_counter() - started, 1)
+        out.note("3/4  Reading all rows again ...")
+        after = _states(watched, doing)
+        _compare(before, after, watched)
+        plans = {name: build_plan(open_table(table.path).snapshot(), table.policy) for name, table in watched.items()}
+        out.note("4/4  Changing the tables again, so that Dagster has work to show ...")
+        for name, table in watched.items():
+            doing(f"changing {name}")
+            DEMO_TABLES[name].use(table.path)
+        doing("Dagster: observing all tables")
+        location.look(list(watched))
+        inspections = {each.name: each for each in inspect_tables(config)[0]}
     return Report(
         tables=[
             TableReport(
@@ -156,11 +166,40 @@ def _play(config: WatchConfig, location: Location, rows: int, out: Output, *, ui
     )
 
 
-def _states(watched: Mapping[str, TableSettings]) -> dict[str, State]:
+class _Silence:
+    """Breaks it: says what is being done, and for how long, whenever ten seconds are nearly over."""
+
+    def __init__(self, out: Output) -> None:
+        self._out = out
+        self._doing, self._since = "", time.monotonic()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._break, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def __call__(self, what: str) -> None:
+        self._doing, self._since = what, time.monotonic()
+
+    def _break(self) -> None:
+        while not self._ended.wait(_SILENT_SECONDS):
+            self._out.note(f"     {self._doing}, for {time.monotonic() - self._since:.0f} s")
+
+
+def _states(watched: Mapping[str, TableSettings], doing: Callable[[str], None]) -> dict[str, State]:
     from dv_maintenance.cli.demo.state import measure
     from dv_maintenance.tables import open_table
 
-    return {name: measure(open_table(table.path), table.path) for name, table in watched.items()}
+    found = {}
+    for name, table in watched.items():
+        doing(f"reading {name}")
+        found[name] = measure(open_table(table.path), table.path)
+    return found
 
 
 def _compare(before: Mapping[str, State], after: Mapping[str, State], watched: Mapping[str, TableSettings]) -> None:

@@ -74,18 +74,31 @@ class Location:
         """Observe the tables and evaluate their checks. Raises DvMaintenanceError: a run failed; the log says why."""
         return self._call(_look, list(tables))
 
-    def maintain(self) -> list[Run]:
+    def maintain(self, doing: Callable[[str], None] = lambda _: None) -> list[Run]:
         """Run what the sensor requests until it requests nothing, then the job for all tables, which also vacuums and
-        writes manifests. Raises as :meth:`look`.
+        writes manifests. ``doing`` gets each run in words, before it starts. Raises as :meth:`look`.
         """
-        return self._call(_maintain)
+        runs: list[Run] = []
+        for _ in range(_MAX_ROUNDS):
+            doing("Dagster: evaluating the sensor")
+            requested = self._in_process(_requested)
+            if not requested:
+                doing("Dagster: running the job for all tables")
+                return [*runs, *self._call(_all)]
+            for at, name in enumerate(requested):
+                doing(f"Dagster: run {at + 1} of {len(requested)} of this tick, {name}")
+                runs += self._call(_run_requested, at)
+        raise DvMaintenanceError(f"{_SENSOR} still requests runs after {_MAX_ROUNDS} rounds")
 
-    def _call(self, function: Callable[..., list[Run]], *args: Any) -> list[Run]:
+    def _in_process(self, function: Callable[..., T], *args: Any) -> T:
         try:
             self._ready.result()
-            runs = self._pool.submit(function, *args).result()
+            return self._pool.submit(function, *args).result()
         except BrokenProcessPool as error:
             raise DvMaintenanceError("the process that runs Dagster ended", next_step=self._where()) from error
+
+    def _call(self, function: Callable[..., list[Run]], *args: Any) -> list[Run]:
+        runs = self._in_process(function, *args)
         failed = next((run for run in runs if not run.success), None)
         if failed is not None:
             raise DvMaintenanceError(f"the Dagster run of {', '.join(failed.assets)} failed", next_step=self._where())
@@ -110,6 +123,7 @@ class _Side:
         self.instance = dg.DagsterInstance.get()
         self.run_config = {"resources": {"spark": {"config": {"engine": engine}}}}
         self.session: object = None
+        self.requests: Sequence[dg.RunRequest] = ()
         if engine == "spark":
             from dv_maintenance.engine.spark import SparkEngine
 
@@ -178,13 +192,17 @@ def _look(tables: list[str]) -> list[Run]:
     return [_Side.current.run_job(tables)]
 
 
-def _maintain() -> list[Run]:
-    side, runs = _Side.current, list[Run]()
-    for _ in range(_MAX_ROUNDS):
-        requests = side.tick().run_requests or ()
-        if not requests:
-            return [*runs, side.run_job()]
-        runs += [side.run_request(request) for request in requests]
-        if not all(run.success for run in runs):
-            return runs
-    raise DvMaintenanceError(f"{_SENSOR} still requests runs after {_MAX_ROUNDS} rounds")
+def _requested() -> list[str]:
+    """The assets of each run that the sensor requests now."""
+    side = _Side.current
+    side.requests = side.tick().run_requests or ()
+    return [", ".join(key.to_user_string() for key in each.asset_selection or ()) for each in side.requests]
+
+
+def _run_requested(at: int) -> list[Run]:
+    side = _Side.current
+    return [side.run_request(side.requests[at])]
+
+
+def _all() -> list[Run]:
+    return [_Side.current.run_job()]

@@ -17,10 +17,11 @@ from dv_maintenance.dv import DeletionVector
 from dv_maintenance.engine.lance.fragment import Fragment
 from dv_maintenance.engine.parquet.footer import BATCH_BYTES, batch_rows
 from dv_maintenance.engine.rows.live_rows import KeepMasks, LiveRows, pieces
+from dv_maintenance.engine.rows.required import Required
 from dv_maintenance.engine.span import WHOLE, Span
 from dv_maintenance.errors import DamagedDeletionVectorError, DamagedTableError, RefusedError
 from dv_maintenance.files.lance_footer import check_names
-from dv_maintenance.files.lance_library import lance_errors, open_dataset
+from dv_maintenance.files.lance_library import lance_errors, missing_value, open_dataset
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables.dv_codecs import load
 
@@ -53,6 +54,7 @@ class LanceReader:
     def __init__(self, source: SourceFile, task: ScanTask, storage: Storage) -> None:
         self._source, self._schema, self._storage = source, task.schema, storage
         self._fragment = Fragment(**source.details)
+        self._required = Required.of(task.schema)
         self.rows: int = self._known_rows(source.rows)
         self.size: int = source.size
         self._dv = self._deletions()
@@ -165,7 +167,10 @@ class LanceReader:
         if not self._schema.names:  # rows without columns still count
             return batch.select([])
         columns = [self._as_wanted(batch.column(field.name), field) for field in self._schema]
-        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+        projected = pa.RecordBatch.from_arrays(columns, schema=self._schema)
+        if self._required is not None:
+            self._required.check(projected, self._name(), missing_value)
+        return projected
 
     def _as_wanted(self, array: pa.Array, field: pa.Field) -> pa.Array:
         """A column in the table's type: the same values, at most with another name for their type."""

@@ -18,9 +18,11 @@ from dv_maintenance.tables.dv_codecs import load
 from dv_maintenance.tables.work import OutputFile, RewriteResult
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from dv_maintenance.tables.work import RewriteTask, SourceFile
 
-__all__ = ["rewrite_fragments"]
+__all__ = ["lance_task", "rewrite_fragments"]
 
 # An engine runs as many tasks as there are cores.
 _THREADS: Final = 1
@@ -43,12 +45,8 @@ def rewrite_fragments(task: RewriteTask, storage_options: Mapping[str, str] | No
     started = time.perf_counter()
     storage = Storage(task.output_uri, storage_options)
     sources = task.scan.sources
-    purged = [_deleted(source, storage) for source in sources]
-    refs = [Fragment(**source.details) for source in sources]
-    ref = refs[0]
-    with lance_errors(f"version {ref.version} of {ref.dataset}", version=ref.version):
-        dataset = open_dataset(Storage(ref.dataset, storage_options), ref.version)
-        native = _lance_task(dataset, [each.id for each in refs], task)
+    dataset, native, purged = lance_task(task, storage_options)
+    with _errors(task):
         result = native.execute(dataset).json()
     outputs = _outputs(storage, json.loads(result)["new_fragments"])
     rows = [source.rows or 0 for source in sources]
@@ -64,6 +62,22 @@ def rewrite_fragments(task: RewriteTask, storage_options: Mapping[str, str] | No
         source_purged=tuple(purged),
         details={"lance": result},
     )
+
+
+def lance_task(task: RewriteTask, storage_options: Mapping[str, str] | None = None) -> tuple[Any, Any, list[int]]:
+    """The dataset, Lance's task for it, and the deleted rows of each fragment. Raises as :func:`rewrite_fragments`."""
+    storage, sources = Storage(task.output_uri, storage_options), task.scan.sources
+    purged = [_deleted(source, storage) for source in sources]
+    refs = [Fragment(**source.details) for source in sources]
+    with _errors(task):
+        dataset = open_dataset(Storage(refs[0].dataset, storage_options), refs[0].version)
+        native = _lance_task(dataset, [each.id for each in refs], task)
+    return dataset, native, purged
+
+
+def _errors(task: RewriteTask) -> AbstractContextManager[None]:
+    ref = Fragment(**task.scan.sources[0].details)
+    return lance_errors(f"version {ref.version} of {ref.dataset}", version=ref.version)
 
 
 def _deleted(source: SourceFile, storage: Storage) -> int:

@@ -13,6 +13,7 @@ from pyarrow import orc, types
 from dv_maintenance.engine.faults import decoding, reading
 from dv_maintenance.errors import DamagedTableError, RefusedError
 from dv_maintenance.files.orc_tail import writer_zones
+from dv_maintenance.remedies import Remedy, setting
 from dv_maintenance.tables.work import EXACT_INSTANTS
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ __all__ = ["OrcStored", "open_orc", "range_is_checked", "timestamps_in"]
 _UTC = frozenset({"UTC", "GMT", "Etc/UTC", "Etc/GMT", "Z", "Zulu", "UCT", "Universal"})
 _SECOND = 1_000_000_000
 _DAY = 86_400 * _SECOND
-_LEAVE_OUT = "leave it out with --columns, or read the table with its own engine"
+_LEAVE_OUT = Remedy("leave the column out with {}, or read the table with its own engine", (setting("columns"),))
 
 
 class OrcStored:
@@ -63,7 +64,7 @@ class OrcStored:
             raise RefusedError(
                 f"column {timestamps[0]} of {self._uri} holds timestamps, and this release of pyarrow misreads "
                 "timestamps of ORC files before 1677 and after 2262",
-                next_step=f"use pyarrow 26 or newer, or {_LEAVE_OUT}",
+                next_step=Remedy(f"use pyarrow 26 or newer, or {_LEAVE_OUT.text}", _LEAVE_OUT.parts),
             )
         if not timestamps:
             return
@@ -96,13 +97,13 @@ class OrcStored:
                         raise
                     raise RefusedError(
                         f"{self._uri} holds a timestamp before 1677 or after 2262, which cannot be read from ORC files",
-                        next_step=_LEAVE_OUT.replace("it", "the column", 1),
+                        next_step=_LEAVE_OUT,
                     ) from error
             if self._shifted and any(_near_epoch(column) for column in batch.columns):
                 raise RefusedError(
                     f"{self._uri} holds a timestamp within a day of 1970, written in a time zone other than UTC: ORC "
                     "libraries read such values with a difference of a second",
-                    next_step=_LEAVE_OUT.replace("it", "the column", 1),
+                    next_step=_LEAVE_OUT,
                 )
             yield batch
 

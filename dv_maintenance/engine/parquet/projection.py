@@ -39,6 +39,7 @@ class Projection:
     origins : index of the file's leaf for each leaf of ``schema`` that the file stores, by its dotted path in a Parquet
         schema.
     hybrid : the file's leaves whose values are in another calendar than the table's.
+    lacking : columns of ``schema`` that the file does not have, and that are null in all rows for this reason.
     """
 
     schema: pa.Schema
@@ -46,6 +47,7 @@ class Projection:
     fields: tuple[int, ...]
     origins: Mapping[str, int]
     hybrid: frozenset[int]
+    lacking: frozenset[str]
     # Per field of `schema`: position in the batch read and what to do with it, or the one value of all rows.
     _columns: tuple[tuple[int, Convert] | pa.Scalar, ...]
 
@@ -92,7 +94,8 @@ class Projection:
             else:
                 columns.append(child)
         leaves = tuple(children.leaves)
-        return cls(schema, leaves, children.read, binder.origins, frozenset(binder.hybrid), tuple(columns))
+        lacking = frozenset(name for name, child in by_name.items() if child is None)
+        return cls(schema, leaves, children.read, binder.origins, frozenset(binder.hybrid), lacking, tuple(columns))
 
     @property
     def as_stored(self) -> list[str]:

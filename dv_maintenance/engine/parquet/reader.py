@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from functools import cached_property
 from itertools import accumulate
@@ -112,6 +112,12 @@ class SourceReader:
         """Rows of a row group that are not deleted."""
         first, stop = self._firsts[number : number + 2]
         return stop - first - self._shape.deleted(first, stop)
+
+    def filled(self, numbers: Iterable[int] | None = None) -> bool:
+        """Whether the footer proves that row groups, by default all, have a value in all that is NOT NULL."""
+        groups = range(self.footer.num_row_groups) if numbers is None else numbers
+        required = self._shape.required
+        return required is None or required.proven(self.footer, groups, self.projection.origins)
 
     def values(self, number: int, leaves: Sequence[int]) -> Iterator[pa.RecordBatch]:
         """All rows of some leaves of a row group, as they are stored."""

@@ -19,7 +19,7 @@ from dv_maintenance.tables.work import ColumnStats, OutputFile
 if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
 
-__all__ = ["describe"]
+__all__ = ["describe", "leaves_of"]
 
 _UNSIGNED = {pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int64()}
 
@@ -27,7 +27,8 @@ _UNSIGNED = {pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.in
 def describe(storage: Storage, path: str) -> tuple[pa.Schema, OutputFile]:
     """The file's schema as tables have them, every field nullable, and the file.
 
-    Layouts that only Arrow distinguishes are one type; a time in INT96 is an instant, as Spark writes it.
+    Layouts that only Arrow distinguishes are one type; a time in INT96 is an instant, as Spark writes it. Nanoseconds,
+    and null as the type of a column without a value, are kept: tables have neither.
 
     Raises
     ------
@@ -80,14 +81,12 @@ class _Normal:
         if types.is_fixed_size_binary(kind):
             return pa.binary()
         if types.is_timestamp(kind):
-            if kind.unit == "ns":  # Spark can't read it
-                return None
             int96 = self.footer.schema.column(leaf).physical_type == "INT96"
-            return pa.timestamp("us", "UTC" if kind.tz or int96 else None)
+            return pa.timestamp("ns" if kind.unit == "ns" else "us", "UTC" if kind.tz or int96 else None)
         if types.is_decimal(kind):
             return pa.decimal128(kind.precision, kind.scale) if kind.precision <= 38 and kind.scale >= 0 else None
         known = types.is_signed_integer(kind) or types.is_float32(kind) or types.is_float64(kind)
-        if known or types.is_boolean(kind) or types.is_date32(kind):
+        if known or types.is_boolean(kind) or types.is_date32(kind) or types.is_null(kind):
             return kind
         return _UNSIGNED.get(kind)
 
@@ -99,7 +98,7 @@ def _stats(schema: pa.Schema, footer: Any) -> tuple[ColumnStats, ...]:
     missing), of timestamps in other units than ours, and of dates and timestamps that differ between calendars.
     """
     found = []
-    for name, leaf, kind in _leaves(schema):
+    for name, leaf, kind in leaves_of(schema):
         chunks = [footer.row_group(group).column(leaf).statistics for group in range(footer.num_row_groups)]
         if any(chunk is None or not chunk.has_null_count for chunk in chunks):
             continue
@@ -110,7 +109,7 @@ def _stats(schema: pa.Schema, footer: Any) -> tuple[ColumnStats, ...]:
     return tuple(found)
 
 
-def _leaves(schema: pa.Schema) -> Iterator[tuple[tuple[str, ...], int, pa.DataType]]:
+def leaves_of(schema: pa.Schema) -> Iterator[tuple[tuple[str, ...], int, pa.DataType]]:
     """Path, number and type of each leaf outside lists and maps."""
 
     def walk(fields: Any, parent: tuple[str, ...], first: int) -> Iterator[tuple[tuple[str, ...], int, pa.DataType]]:

@@ -172,6 +172,8 @@ class Surgeon:
         group = reader.footer.row_group(number)
         if not group.num_rows or not is_large(group, self._task.target_bytes) or not reader.untouched(number):
             return False
+        if not reader.filled([number]):  # decoded, every row is checked
+            return False
         chunks = [group.column(leaf) for leaf in range(group.num_columns)]
         if self._task.compression_required and any(chunk.compression != self._wanted for chunk in chunks):
             return False

@@ -23,7 +23,7 @@ from dv_maintenance.tables.predicate import (
     StartsWith,
 )
 
-__all__ = ["keep_matching"]
+__all__ = ["NotHereError", "evaluate", "keep_matching"]
 
 _OPERATIONS: Final = {
     "=": pc.equal,
@@ -34,7 +34,7 @@ _OPERATIONS: Final = {
 }
 
 
-class _NotHereError(Exception):
+class NotHereError(Exception):
     """A condition that Arrow can't evaluate, or would evaluate differently from Spark."""
 
 
@@ -46,25 +46,29 @@ def keep_matching(batch: pa.RecordBatch, predicate: Predicate) -> pa.RecordBatch
     """
     for part in predicate.parts if isinstance(predicate, And) else (predicate,):
         try:
-            mask = _evaluate(batch, part)
-        except _NotHereError:
+            mask = evaluate(batch, part)
+        except NotHereError:
             continue
         batch = batch.filter(mask)
     return batch
 
 
-def _evaluate(batch: pa.RecordBatch, predicate: Predicate) -> pa.BooleanArray:
-    """True, false or null for each row."""
+def evaluate(batch: pa.RecordBatch, predicate: Predicate) -> pa.BooleanArray:
+    """A bound ``predicate``: true, false or null for each row, as Spark evaluates it.
+
+    Raises
+    ------
+    NotHereError : Arrow can't evaluate it, or would do so differently. This depends on the columns' types alone.
+    """
     match predicate:
-        case And(parts) | Or(parts) if parts:
-            answers = [_evaluate(batch, part) for part in parts]
+        case And(parts) | Or(parts):
             combine = pc.and_kleene if isinstance(predicate, And) else pc.or_kleene
-            result = answers[0]
-            for answer in answers[1:]:
-                result = combine(result, answer)
+            result = pa.repeat(pa.scalar(isinstance(predicate, And)), batch.num_rows)
+            for part in parts:
+                result = combine(result, evaluate(batch, part))
             return result
         case Not(part):
-            return pc.invert(_evaluate(batch, part))
+            return pc.invert(evaluate(batch, part))
         case IsNull(column):
             return _values(batch, column).is_null()
         case Compare(column, operator, value) if value is not None:
@@ -76,19 +80,19 @@ def _evaluate(batch: pa.RecordBatch, predicate: Predicate) -> pa.BooleanArray:
             return pc.if_else(values.is_valid(), pc.is_in(values, value_set=among), pa.nulls(1, pa.bool_())[0])
         case StartsWith(column, prefix):
             return pc.starts_with(_values(batch, column), pattern=prefix)
-    raise _NotHereError
+    raise NotHereError
 
 
 def _values(batch: pa.RecordBatch, column: tuple[str, ...]) -> pa.Array:
     if len(column) != 1 or batch.schema.names.count(column[0]) != 1:
-        raise _NotHereError
+        raise NotHereError
     return batch.column(column[0])
 
 
 def _scalar(value: Any, type_: pa.DataType) -> pa.Scalar:
     """The Arrow scalar of a value in the form of ``predicate.comparable``."""
     if types.is_floating(type_):
-        raise _NotHereError
+        raise NotHereError
     if types.is_decimal(type_):
         value = f"{Decimal(value):f}"
     elif isinstance(value, bytes):
@@ -96,4 +100,4 @@ def _scalar(value: Any, type_: pa.DataType) -> pa.Scalar:
     try:
         return scalar_of(value, type_, "of a condition")
     except (DamagedTableError, pa.ArrowInvalid):
-        raise _NotHereError from None
+        raise NotHereError from None

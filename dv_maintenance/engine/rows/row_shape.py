@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from dv_maintenance.engine.parquet.projection import Projection
 from dv_maintenance.engine.rows.live_rows import KeepMasks, LiveRows, filter_live
+from dv_maintenance.engine.rows.required import Required
 from dv_maintenance.engine.rows.row_defaults import fill_defaults
 from dv_maintenance.errors import DamagedTableError
 from dv_maintenance.tables.dv_codecs import load
@@ -49,6 +50,7 @@ class RowShape:
     rows : physical rows of the file.
     prunes, calendar : see ``Projection.build``.
     purged : rows that the DV names.
+    required : what is NOT NULL in the task's schema.
 
     Raises as ``scan.scan``, also if the row count of the file differs from that of the log, unless the log's is only a
     statistic (older versions of Trino wrote the number of visible rows) and the file is whole.
@@ -84,9 +86,12 @@ class RowShape:
             calendar=calendar,
         )
         self._row_defaults = source.row_defaults
+        self.required = Required.of(task.schema)
         self._dv = None if source.dv is None else load(source.dv, storage.get_range, rows=rows)
         self._masks = None if self._dv is None else KeepMasks(self._dv)
         self.purged: int = 0 if self._dv is None else self._dv.cardinality
+        if self.required is not None and self.purged < rows:
+            self.required.check_columns(self.projection.lacking - self._row_defaults.keys(), source.uri)
 
     def deleted(self, first: int, stop: int) -> int:
         """Rows from physical position ``first`` up to ``stop`` that the DV names."""
@@ -100,7 +105,8 @@ class RowShape:
 
         Raises
         ------
-        DamagedTableError : a value can't be read as the table's type, or a row is of an unknown kind.
+        DamagedTableError : a value can't be read as the table's type, or is missing in a NOT NULL column; or a row is
+            of an unknown kind.
         """
         deleted = self.deleted(first, first + rows)
         if deleted == rows:
@@ -111,7 +117,11 @@ class RowShape:
         live: LiveRows | None = LiveRows(self.projection(batch, rows - deleted), first, rows, live_mask)
         if self._only is not None and live is not None:
             live = self._counting(live, self._only)
-        return fill_defaults(live, self._row_defaults) if live is not None and self._row_defaults else live
+        if live is not None and self._row_defaults:
+            live = fill_defaults(live, self._row_defaults)
+        if live is not None and self.required is not None:
+            self.required.check(live.batch, self._uri)
+        return live
 
     def _counting(self, live: LiveRows, only: _RowFilter) -> LiveRows | None:
         """The rows of the kinds that the task keeps."""

@@ -24,13 +24,14 @@ from dv_maintenance.maintenance.planning.plan import build_plan
 from dv_maintenance.maintenance.planning.policy import Policy
 from dv_maintenance.maintenance.planning.revalidate import plan_again, refresh, split_stale
 from dv_maintenance.maintenance.planning.steps import MaintenancePlan, PlanStep, check_plan
+from dv_maintenance.units import count
 
 if TYPE_CHECKING:
     from dv_maintenance.engine import Engine
     from dv_maintenance.tables.model import Snapshot
     from dv_maintenance.tables.table import Table
 
-__all__ = ["StoppedError", "apply", "maintain", "purge"]
+__all__ = ["StoppedError", "apply", "check_applicable", "maintain", "purge"]
 
 _log = logging.getLogger(__name__)
 
@@ -77,6 +78,19 @@ def apply(
     unknown whether a commit names them, they are kept; vacuum finds them.
     """
     return _Run(table, engine, plan, on_progress, max_attempts).run(snapshot or table.snapshot())
+
+
+def check_applicable(table: Table, snapshot: Snapshot, plan: MaintenancePlan) -> None:
+    """Raise what :func:`apply` raises about the plan as a whole. ``snapshot``: the newest version."""
+    table.check_writable(snapshot, "rewrite")
+    check_plan(plan)
+    problem = None
+    if (plan.table, plan.format) != (table.uri, table.format):
+        problem = f"the plan is for the {plan.format} table {plan.table}"
+    elif plan.version > snapshot.version:
+        problem = f"the plan is for version {plan.version}, which this table does not have"
+    if problem:
+        raise UsageError(problem, table=table.uri, version=snapshot.version, next_step="make a plan for this table")
 
 
 def maintain(
@@ -143,7 +157,7 @@ class _Run:
     not_begun: int = 0  # steps that were not begun for that reason
 
     def run(self, snapshot: Snapshot) -> ApplyReport:
-        self._check(snapshot)
+        check_applicable(self.table, snapshot, self.plan)
         try:
             return self._run(snapshot)
         except OutOfTimeError:
@@ -158,12 +172,17 @@ class _Run:
                 steps = [*steps, *plan_again(self.plan, snapshot, lost, keep=steps, number=number)]
             if not steps:
                 return self._report(before)
-            _log.info("%s: %d steps on version %d", self.table.uri, len(steps), snapshot.version)
+            _log.info("%s: %s on version %d", self.table.uri, count(len(steps), "step"), snapshot.version)
             lost, reason = self._batches(snapshot, steps)
             if not lost or self.unverified:
                 return self._report(before)
             _log.info(
-                "%s: attempt %d of %d lost %d steps: %s", self.table.uri, number, self.max_attempts, len(lost), reason
+                "%s: attempt %d of %d lost %s: %s",
+                self.table.uri,
+                number,
+                self.max_attempts,
+                count(len(lost), "step"),
+                reason,
             )
             steps, snapshot = [], self._newest(lost)
         raise ConflictError(
@@ -173,18 +192,6 @@ class _Run:
             done=self._done(lost),
             next_step="run again when fewer writers are active, or in smaller runs (max_bytes)",
         )
-
-    def _check(self, snapshot: Snapshot) -> None:
-        table, plan = self.table, self.plan
-        self.table.check_writable(snapshot, "rewrite")
-        check_plan(plan)
-        problem = None
-        if (plan.table, plan.format) != (table.uri, table.format):
-            problem = f"the plan is for the {plan.format} table {plan.table}"
-        elif plan.version != snapshot.version and not table.follows(snapshot.version, plan.version):
-            problem = f"the plan is for version {plan.version}, which this table does not have"
-        if problem:
-            raise UsageError(problem, table=table.uri, version=snapshot.version, next_step="make a plan for this table")
 
     def _batches(self, snapshot: Snapshot, steps: Sequence[PlanStep]) -> tuple[list[PlanStep], str]:
         """Run the steps. Returns those that lost against another writer, and why."""
@@ -248,14 +255,16 @@ class _Run:
     def _done(self, open_steps: Sequence[PlanStep]) -> str:
         versions = ", ".join(str(version) for version in dict.fromkeys(each.version for each in self.committed))
         done = (
-            f"{len(self.committed)} steps were committed in version {versions}" if versions else "nothing was committed"
+            f"{count(len(self.committed), 'step')} committed in version {versions}"
+            if versions
+            else "nothing was committed"
         )
         return f"{done}; not committed: {', '.join(step.id for step in open_steps)}"
 
     def _report(self, before: int) -> ApplyReport:
         problems = tuple(dict.fromkeys(each.problem for each in self.committed if each.problem))
         if self.not_begun:
-            problems += (f"the run ended there: {self.not_begun} steps were not carried out",)
+            problems += (f"the run ended there: {count(self.not_begun, 'step')} not carried out",)
         return ApplyReport(
             table=self.table.uri,
             format=self.table.format,

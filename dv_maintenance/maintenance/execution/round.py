@@ -19,6 +19,7 @@ from dv_maintenance.tables.model import FileKey, partition_name
 from dv_maintenance.tables.table import CommitOutcome, Replacement
 from dv_maintenance.tables.work import OutputFile, RewriteBin
 from dv_maintenance.tracing import finished, span
+from dv_maintenance.units import count
 
 if TYPE_CHECKING:
     from dv_maintenance.engine import Engine
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.table import Table
     from dv_maintenance.tables.work import RewriteResult, RewriteTask
 
-__all__ = ["NOTHING_COMMITTED", "Committed", "Round", "run_round"]
+__all__ = ["NOTHING_COMMITTED", "Committed", "Round", "run_round", "without_live_rows"]
 
 _log = logging.getLogger(__name__)
 
@@ -95,7 +96,7 @@ def run_round(
     Errors of the engine and the table pass through.
     """
     began = time.monotonic()
-    removed = _without_live_rows(table, snapshot, [step for step in steps if step.action == "remove"])
+    removed = without_live_rows(table, snapshot, [step for step in steps if step.action == "remove"])
     rewrites = [step for step in steps if step.id not in removed]
     with span("rewrite", table=table.uri, version=snapshot.version, steps=len(rewrites)):
         results = _rewrite(table, engine, snapshot, rewrites, plan, on_rewritten)
@@ -126,10 +127,10 @@ def run_round(
     )
     if outcome.rebased:
         _log.info(
-            "%s: rebased %d steps: %d rows that others deleted concurrently stay deleted",
+            "%s: rebased %s: %s that others deleted concurrently, still deleted",
             table.uri,
-            len(outcome.rebased),
-            sum(carried.values()),
+            count(len(outcome.rebased), "step"),
+            count(sum(carried.values()), "row"),
         )
     for problem in filter(None, problems.values()):
         _log.error("%s: not verified: %s", table.uri, problem)
@@ -184,7 +185,7 @@ def _replacement(step: PlanStep, result: RewriteResult | None, order_by: tuple[s
     )
 
 
-def _without_live_rows(table: Table, snapshot: Snapshot, steps: Sequence[PlanStep]) -> frozenset[str]:
+def without_live_rows(table: Table, snapshot: Snapshot, steps: Sequence[PlanStep]) -> frozenset[str]:
     """Ids of the steps whose files are wholly deleted. Where the log's counts are only statistics, the files say so
     themselves: a file with live rows is rewritten.
     """

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING, Final
 
 import pyarrow.compute as pc
 
 from dv_maintenance.errors import DamagedTableError, DvMaintenanceError, RefusedError
-from dv_maintenance.maintenance.fsck.faults import CONTENT, LOG, MISSING, Fault
+from dv_maintenance.maintenance.fsck.faults import CONTENT, LOG, MISSING, NULLS, Fault
 from dv_maintenance.maintenance.fsck.look import Looked, look
+from dv_maintenance.maintenance.fsck.owners import owners_of, remedies_of_owners
 from dv_maintenance.maintenance.fsck.report import Damage, FsckReport
+from dv_maintenance.remedies import run
 from dv_maintenance.tables.file_log import FileLogTable
-from dv_maintenance.tables.fsck import DATA, DV, INDEX, WAITING, FsckTable, LogFault, Remedy, row_numbers
+from dv_maintenance.tables.fsck import DATA, DV, INDEX, WAITING, FsckTable, LogFault, Repair, row_numbers
 
 if TYPE_CHECKING:
     from dv_maintenance.maintenance.fsck.deep import Read
+    from dv_maintenance.storage import Storage
     from dv_maintenance.tables.model import Snapshot
     from dv_maintenance.tables.table import Table
 
@@ -25,7 +28,8 @@ __all__ = ["FEW", "damage_of", "fsck"]
 FEW: Final = 10_000
 """Checking this many files takes less than a second: verbs and sensors that must be fast check no more."""
 _ATTEMPTS: Final = 5
-_COPY_BACK: Final = Remedy(
+_WITHOUT_VALUES: Final = "Readers of that column fail, or take its nulls for values; its other columns can be read."
+_COPY_BACK: Final = Repair(
     "Copy each file back to exactly its path, from a backup or, with a versioned bucket, from its earlier object "
     "version. The table then reads as before.",
     None,
@@ -42,7 +46,7 @@ def fsck(
 ) -> FsckReport:
     """Look for every file that readers of a version need; the newest version by default.
 
-    deep : also read every data file's footer, and every deletion vector.
+    deep : also read every data file's footer, every deletion vector, and NOT NULL columns that may have nulls.
     on_progress : called with work done and the total, in files.
 
     The table's history is read only if something is damaged.
@@ -89,7 +93,8 @@ def damage_of(
     if not isinstance(table, FsckTable) or (most is not None and snapshot.files.num_rows > most):
         return None
     faults = _still_needed(table, snapshot, look(table, snapshot, kinds=kinds).faults)
-    return tuple(_damage(table, snapshot, fault, None) for fault in faults)
+    owners = owners_of(table, [fault.path for fault in faults])
+    return tuple(_damage(table, snapshot, fault, None, owners) for fault in faults)
 
 
 def _still_needed(table: FsckTable, snapshot: Snapshot, faults: Sequence[Fault]) -> Sequence[Fault]:
@@ -112,7 +117,7 @@ def _of_log(table: FsckTable, version: int | None, damage: DamagedTableError, *,
     further = (
         ()
         if damage.next_step is None
-        else (Remedy(_sentence(damage.next_step), None, "It depends on what is restored."),)
+        else (Repair(_sentence(str(damage.next_step)), None, "It depends on what is restored."),)
     )
     return FsckReport(
         table=table.uri,
@@ -139,6 +144,7 @@ def _report(
 ) -> FsckReport:
     hit = sorted({row for fault in faults for row in fault.files})
     since = _since(table, snapshot, faults) if faults else []
+    owners = owners_of(table, [fault.path for fault in faults])
     log = (*table.log_faults(snapshot), *_older(table))
     mended = tuple({fault.remedy: None for fault in log})
     return FsckReport(
@@ -157,15 +163,19 @@ def _report(
         files_damaged=len(hit),
         live_rows_damaged=_rows(snapshot, hit)[0],
         damage=(
-            *(_damage(table, snapshot, fault, first) for fault, first in zip(faults, since, strict=True)),
+            *(_damage(table, snapshot, fault, first, owners) for fault, first in zip(faults, since, strict=True)),
             *(_log_damage(table, fault) for fault in log),
         ),
-        remedies=(*(_remedies(table, snapshot, faults, since) if faults else ()), *mended),
+        remedies=(*(_remedies(table, snapshot, faults, since, owners) if faults else ()), *mended),
         warnings=(*snapshot.warnings, *_miscounted(table, found)),
     )
 
 
-def _damage(table: FsckTable, snapshot: Snapshot, fault: Fault, since: int | None) -> Damage:
+def _damage(
+    table: FsckTable, snapshot: Snapshot, fault: Fault, since: int | None, owners: Mapping[str, Storage]
+) -> Damage:
+    owner = owners.get(fault.path)
+    of_owner = "" if owner is None else f" It belongs to {owner.uri}: this table is a shallow clone."
     live, deleted = _rows(snapshot, fault.files)
     names = snapshot.files["partition"].take(row_numbers(fault.files)).to_pylist()
     return Damage(
@@ -174,7 +184,8 @@ def _damage(table: FsckTable, snapshot: Snapshot, fault: Fault, since: int | Non
         kind=fault.kind,
         fault=fault.fault,
         reason=fault.reason,
-        effect=_effect(fault.kind, len(fault.files), live, deleted),
+        effect=(_WITHOUT_VALUES if fault.fault == NULLS else _effect(fault.kind, len(fault.files), live, deleted))
+        + of_owner,
         files=len(fault.files),
         partitions=tuple(sorted({name for name in names if name})),
         live_rows=live if fault.files else None,
@@ -189,7 +200,7 @@ def _miscounted(table: FsckTable, found: Read) -> Iterator[str]:
         files = _count(len(found.miscounted), "whole file")
         yield (
             f"the statistics of {files} have a wrong row count ({path}: {said:,}, its footer counts {rows:,}): "
-            f"'dvm recount {table.uri}' corrects them"
+            f"{run('recount', table.uri)} corrects them"
         )
 
 
@@ -198,8 +209,8 @@ def _older(table: FsckTable) -> tuple[LogFault, ...]:
     try:
         table.vacuum(dry_run=True, lite=True)
     except DamagedTableError as damage:
-        how = damage.next_step or "Restore the file from a backup."
-        remedy = Remedy(_sentence(how), None, "What only the damaged versions, tags or branches have.")
+        how = str(damage.next_step or "Restore the file from a backup.")
+        remedy = Repair(_sentence(how), None, "What only the damaged versions, tags or branches have.")
         return (LogFault("", damage.message, "The newest version can be read, but every vacuum stops.", remedy),)
     except DvMaintenanceError:
         pass  # a vacuum is refused, or the storage failed: both say so themselves
@@ -290,27 +301,44 @@ def _back_to(table: FsckTable, since: Iterable[int | None]) -> int | None:
 
 
 def _remedies(
-    table: FsckTable, snapshot: Snapshot, faults: Sequence[Fault], since: Sequence[int | None]
-) -> tuple[Remedy, ...]:
+    table: FsckTable,
+    snapshot: Snapshot,
+    faults: Sequence[Fault],
+    since: Sequence[int | None],
+    owners: Mapping[str, Storage],
+) -> tuple[Repair, ...]:
     """The way that loses least first."""
     from dv_maintenance.tables.quarantine import quarantined
 
     found = []
+    if commands := sorted({fault.command for fault in faults if fault.fault == NULLS}):
+        found.append(
+            Repair(
+                "Let the column be null with the table's own engine; then give the rows a value.",
+                "; ".join(commands),
+                "Nothing.",
+            )
+        )
+        since = [each for fault, each in zip(faults, since, strict=True) if fault.fault != NULLS]
+        faults = [fault for fault in faults if fault.fault != NULLS]
+        if not faults:
+            return tuple(found)
     gone = [fault.path for fault in faults if fault.fault == MISSING]
     aside = len(quarantined(table.storage, gone)) if gone else 0
     if aside:
         found.append(
-            Remedy(
+            Repair(
                 f"A vacuum set {aside:,} of the missing files aside: put them back.",
-                f"dvm undelete {table.uri}",
+                run("undelete", table.uri),
                 "Nothing.",
             )
         )
+    undone, cloned = remedies_of_owners({path: owners[path] for path in gone if path in owners}, table.uri)
     # An index is not in the log of files, and is made again.
     concerned = [each for fault, each in zip(faults, since, strict=True) if fault.kind != INDEX]
     kinds = {fault.kind for fault in faults}
     own = table.remedies(snapshot, kinds, _back_to(table, concerned) if concerned else None)
-    return (*found, _COPY_BACK, *own)
+    return (*found, *undone, _COPY_BACK, *own, *cloned)
 
 
 def _sentence(text: str) -> str:

@@ -1,25 +1,28 @@
-"""The deep check: every data file's footer, and every deletion vector's bytes."""
+"""The deep check: every data file's footer, every deletion vector's bytes, and values of NOT NULL columns."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
+from dv_maintenance.engine.missing_values import check_values
 from dv_maintenance.engine.row_counts import count_rows
-from dv_maintenance.errors import DamagedDeletionVectorError, DamagedTableError
-from dv_maintenance.maintenance.fsck.faults import CONTENT, MISSING, ROWS, Fault
+from dv_maintenance.engine.rows.required import Required
+from dv_maintenance.errors import DamagedDeletionVectorError, DamagedTableError, MissingValueError, RefusedError
+from dv_maintenance.maintenance.fsck.faults import CONTENT, MISSING, NULLS, ROWS, Fault
 from dv_maintenance.tables.dv_codecs import load
 from dv_maintenance.tables.fsck import DATA, DV, WAITING
 
 if TYPE_CHECKING:
     from dv_maintenance.tables.fsck import FsckTable
     from dv_maintenance.tables.model import Snapshot
-    from dv_maintenance.tables.work import SourceFile
+    from dv_maintenance.tables.work import ScanTask, SourceFile
 
 __all__ = ["Read", "read"]
 
@@ -65,7 +68,47 @@ def read(
             done += len(chunk)
             if step is not None:
                 step(done)
+        found.faults += _without_values(table, snapshot, {*known, *_uris(table, found.faults)}, pool)
     return found
+
+
+def _uris(table: FsckTable, faults: Sequence[Fault]) -> Iterator[str]:
+    return (table.storage.uri_of(fault.path) for fault in faults)
+
+
+def _without_values(
+    table: FsckTable, snapshot: Snapshot, known: AbstractSet[str], pool: ThreadPoolExecutor
+) -> list[Fault]:
+    """Files that lack values in NOT NULL columns. Rows of a table that may not be read are not looked at."""
+    required = Required.of(snapshot.schema)
+    if required is None:
+        return []
+
+    def found(row: int, task: ScanTask) -> Fault | None:
+        (source,) = task.sources
+        if not known.isdisjoint(filter(None, (source.uri, source.dv and source.dv.uri))):
+            return None
+        path = table.storage.path_of_uri(source.uri)
+        try:
+            check_values(task, table.storage.options)
+        except MissingValueError as missing:
+            reason = missing.message.replace(source.uri, "the file")
+            return Fault(path, DATA, NULLS, reason, (row,), missing.command)
+        except DamagedTableError as damage:
+            return Fault(path, DATA, _kind_of(damage), damage.message.replace(source.uri, "it"), (row,))
+        except RefusedError:
+            return None
+        return None
+
+    faults: list[Fault] = []
+    for first in range(0, snapshot.files.num_rows, _AT_ONCE):
+        part = replace(snapshot, files=snapshot.files.slice(first, _AT_ONCE))
+        try:
+            tasks = table.scan_tasks(part, required.names)
+        except RefusedError:
+            return []
+        faults += filter(None, pool.map(found, range(first, first + len(tasks)), tasks))
+    return faults
 
 
 def _rows_of(needed: pa.Table) -> dict[str, tuple[str, int | None]]:

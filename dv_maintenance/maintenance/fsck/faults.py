@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["CONTENT", "LOG", "MISSING", "ROWS", "SIZE", "Fault"]
+__all__ = ["CONTENT", "LOG", "MISSING", "NULLS", "ROWS", "SIZE", "Fault"]
 
 MISSING: Final = "missing"
 SIZE: Final = "size"
 CONTENT: Final = "content"
 ROWS: Final = "rows"
+NULLS: Final = "nulls"
 LOG: Final = "log"
 
 
@@ -21,9 +22,10 @@ class Fault:
     path : for the table's storage; "" for the log as a whole.
     kind : of the file, see ``tables.fsck``; or LOG.
     fault : MISSING, SIZE (other than the log says), CONTENT (footer, framing, checksum, cardinality or positions), ROWS
-        (the footer contradicts the log) or LOG.
+        (the footer contradicts the log), NULLS (rows without a value in a NOT NULL column) or LOG.
     reason : what is wrong, to be read after the path.
     files : rows in ``Snapshot.files`` of the live files whose readers fail.
+    command : lets a NOT NULL column be null.
     """
 
     path: str
@@ -31,3 +33,4 @@ class Fault:
     fault: str
     reason: str
     files: tuple[int, ...]
+    command: str = ""

@@ -9,7 +9,7 @@ from dv_maintenance.maintenance.health import iso_timestamp
 from dv_maintenance.report import Report
 
 if TYPE_CHECKING:
-    from dv_maintenance.tables.fsck import Remedy
+    from dv_maintenance.tables.fsck import Repair
 
 __all__ = ["Damage", "FsckReport"]
 
@@ -72,7 +72,7 @@ class FsckReport(Report):
     files_damaged: int
     live_rows_damaged: int | None
     damage: tuple[Damage, ...]
-    remedies: tuple[Remedy, ...]
+    remedies: tuple[Repair, ...]
     warnings: tuple[str, ...] = ()
 
     @property
@@ -83,4 +83,7 @@ class FsckReport(Report):
         """As ``dvm fsck --json`` prints it."""
         body = asdict(self)
         body["timestamp"] = None if self.timestamp is None else iso_timestamp(self.timestamp)
+        body["remedies"] = [
+            {"how": each.how, "command": each.command_line, "loses": each.loses} for each in self.remedies
+        ]
         return {"clean": self.clean, **body}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from typing import TYPE_CHECKING, Final
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.table import Table
 
 __all__ = ["decide_for", "due_for"]
+
+_log = logging.getLogger(__name__)
 
 # How far back the log is read. What readers paid before that is not charged.
 _PAST: Final = 90 * DAY
@@ -48,8 +51,7 @@ def decide_for(
 
     Raises
     ------
-    UsageError, DamagedTableError : as ``build_plan``, or a commit can't be read, or the retention in force leaves no
-        time to keep ``Policy.erase_within``.
+    UsageError, DamagedTableError : as ``build_plan``, or a commit can't be read.
     """
     return _decide(table, snapshot, policy, reads, now, start, listed, EXAMPLES, exact=True)
 
@@ -90,6 +92,8 @@ def _decide(
     spent = _spent(table, snapshot, policy, now)
 
     erasure = erasure_of(table, snapshot, policy)
+    if exact and erasure is not None and erasure.problem is not None:
+        _log.warning("%s: %s", snapshot.table, erasure.problem)
     # Thresholds don't ask for the past.
     timeless = erasure is None and (reads is None or "max_deleted_ratio" in policy.model_fields_set)
     if timeless or not exact:

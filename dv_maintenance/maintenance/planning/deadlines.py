@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.model import Snapshot
     from dv_maintenance.tables.table import Table
 
-__all__ = ["MARGIN", "NEVER", "Deadlines", "Erasure", "erasure_of", "too_short"]
+__all__ = ["MARGIN", "NEVER", "Deadlines", "Erasure", "erasure_of"]
 
 NEVER: Final = int(np.iinfo(np.int64).max)
 """A time that does not come, epoch milliseconds."""
@@ -61,11 +61,18 @@ class Erasure:
         """The longest time from a purge until its old files are deleted."""
         return self.retention + self.vacuum_every + self.quarantine
 
+    @property
+    def purge_within(self) -> int:
+        """The time from a delete until its rewrite must be committed. 0 if none could be early enough: every day that
+        it comes later, the rows are gone a day later.
+        """
+        return max(self.erase_within - self.after_purge, 0)
+
     def purge_by(self, oldest_delete: Ints) -> Ints:
         """The last moment at which a rewrite must be committed, for each time of an oldest delete; epoch milliseconds.
         The margin is not part of it: begin earlier.
         """
-        return np.asarray(oldest_delete, np.int64) + (self.erase_within - self.after_purge)
+        return np.asarray(oldest_delete, np.int64) + self.purge_within
 
     def vacuum_by(self, oldest_delete: Ints) -> Ints:
         """The last moment at which a vacuum must remove the old files; epoch milliseconds."""
@@ -79,6 +86,22 @@ class Erasure:
         """The deadlines of live files for a plan. ``oldest_delete``: of each file, meaningful where ``has_dv``."""
         return Deadlines(np.where(has_dv, self.purge_by(oldest_delete), NEVER), np.asarray(oldest_delete, np.int64))
 
+    @property
+    def problem(self) -> str | None:
+        """Why no purge could ever be early enough, and what to change; ``None`` if there is time for one."""
+        needed = self.after_purge + MARGIN
+        if needed < self.erase_within:
+            return None
+        steps = {"retention": self.retention, "vacuum_every": self.vacuum_every, "quarantine": self.quarantine}
+        named = ", ".join(f"{name} {format_duration(step)}" for name, step in steps.items() if step)
+        shorter = ["turn the quarantine off"] if self.quarantine else []
+        shorter.append(f"shorten {'the retention or ' if self.retention else ''}vacuum_every")
+        return (
+            f"erase_within {format_duration(self.erase_within)} can't be kept: {named} and a margin of "
+            f"{format_duration(MARGIN)} take {format_duration(needed)}, even if rows are purged at once. Next: "
+            f"{', '.join(shorter)}, or set erase_within above {format_duration(needed)}"
+        )
+
     def sentence(self, oldest_delete: int, *, exact: bool = True) -> str:
         """The deadline of a purge, with its arithmetic. Not ``exact``: rows were deleted then or earlier.
 
@@ -86,7 +109,7 @@ class Erasure:
         >>> Erasure(30 * day, 7 * day, day).sentence(1795248115190)
         'must go by 13 Dec 2026: rows deleted on 21 Nov 2026; 30d - 7d retention - 1d vacuum'
         """
-        by = day_of(oldest_delete + self.erase_within - self.after_purge)
+        by = day_of(oldest_delete + self.purge_within)
         quarantine = f" - {format_duration(self.quarantine)} quarantine" if self.quarantine else ""
         earlier = "" if exact else " or earlier"
         return (
@@ -98,29 +121,8 @@ class Erasure:
 
 def erasure_of(table: Table, snapshot: Snapshot, policy: Policy) -> Erasure | None:
     """The steps of an erasure under the retention in force: the policy's or, without one, the table's. ``None`` without
-    ``erase_within``.
-
-    Raises
-    ------
-    UsageError : the steps after a purge alone take too long.
-    RefusedError : the table's property of the retention is invalid.
+    ``erase_within``. Raises RefusedError if the table's property of the retention is invalid.
     """
     if policy.erase_within is None:
         return None
-    retention = table.retention(snapshot) if policy.retention is None else policy.retention
-    return policy.erasure(retention, table=snapshot.table)
-
-
-def too_short(erasure: Erasure) -> tuple[str, str] | None:
-    """Why no purge could ever be early enough, and what to change; ``None`` if there is time for one."""
-    needed = erasure.after_purge + MARGIN
-    if needed < erasure.erase_within:
-        return None
-    quarantine = f", quarantine {format_duration(erasure.quarantine)}" if erasure.quarantine else ""
-    what = (
-        f"erase_within {format_duration(erasure.erase_within)} can't be kept: retention "
-        f"{format_duration(erasure.retention)}, vacuum_every {format_duration(erasure.vacuum_every)}{quarantine} and a "
-        f"margin of {format_duration(MARGIN)} take {format_duration(needed)}, even if rows are purged at once"
-    )
-    shorter = "turn the quarantine off, or " if erasure.quarantine else ""
-    return what, f"{shorter}shorten the retention or vacuum_every, or set erase_within above {format_duration(needed)}"
+    return policy.erasure(table.retention(snapshot) if policy.retention is None else policy.retention)

@@ -83,6 +83,11 @@ class RetentionLimits(_Limits):
     def crossed(self, value: int) -> Severity | None:
         return _crossed(-value, _negative(self.warn), _negative(self.error))
 
+    def at_most(self, most: int) -> RetentionLimits:
+        """No limit longer than this."""
+        shorter = {name: min(limit, most) for name, limit in (("warn", self.warn), ("error", self.error)) if limit}
+        return self.model_copy(update=shorter)
+
 
 class CheckLimits(_Limits):
     """Limits by check; each is crossed strictly beyond its number, and ``null`` switches it off."""
@@ -94,9 +99,21 @@ class CheckLimits(_Limits):
     small_files: RatioLimits = RatioLimits(warn=0.5)
     """Files that merging small ones would save / all files."""
     retention: RetentionLimits = RetentionLimits.model_validate({"warn": "1d", "error": "1h"})
-    """How long vacuum keeps files that are out of use."""
+    """How long vacuum keeps files that are out of use; see :meth:`of_retention`."""
     manifest_lag: DurationLimits = DurationLimits.model_validate({"warn": "1h", "error": "1d"})
     """By how much the newest version is younger than the manifests."""
     maintained_within: Duration | None = Field(default=None, ge=60_000)
     """The maximum time since the last run of each of the table's jobs, milliseconds; at least a minute. For tables that
     a schedule maintains: a sensor starts no run for a table that needs no work."""
+
+    def of_retention(self, default: int | None) -> RetentionLimits:
+        """The limits of ``retention`` for tables of a format.
+
+        default : how long its tables keep unused files by default, milliseconds. Unless the policy sets limits, a table
+            that keeps them so long is in order: its own engine deletes them after the same time.
+        """
+        return (
+            self.retention
+            if default is None or "retention" in self.model_fields_set
+            else self.retention.at_most(default)
+        )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from datetime import date
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, get_args
 
 import pyarrow.compute as pc
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
@@ -17,7 +17,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationIn
 from dv_maintenance.config import Document, Duration, Size, load_yaml, parse_yaml, validate
 from dv_maintenance.errors import UsageError
 from dv_maintenance.maintenance.meter.prices import Prices
-from dv_maintenance.maintenance.planning.deadlines import Erasure, too_short
+from dv_maintenance.maintenance.planning.deadlines import Erasure
 from dv_maintenance.maintenance.planning.limits import CheckLimits
 from dv_maintenance.tables.guard import QUARANTINE_RETENTION, VacuumGuard
 from dv_maintenance.tables.model import parse_partition
@@ -50,6 +50,7 @@ def _partition_value(value: Any) -> Any:
     return str(value) if isinstance(value, int | date) else value
 
 
+_MOST: Final = 2**31 - 1
 PartitionFilter = Annotated[
     dict[str, str | None],
     BeforeValidator(
@@ -95,13 +96,13 @@ class Policy(BaseModel):
     compression: Annotated[Codec, BeforeValidator(_codec, json_schema_input_type=Codec)] | None = None
     """Codec of new files where the table's own property names none. ``None``: that of the files that are rewritten. It
     makes no file due for a rewrite."""
-    min_input_files: int = Field(default=2, ge=2, strict=True)
+    min_input_files: int = Field(default=2, ge=2, le=_MOST, strict=True)
     """Small files without anything to purge are merged where at least this many fit into one new file."""
     max_bytes: Size | None = Field(default=None, gt=0)
     """Bytes that one run may read."""
-    max_files: int | None = Field(default=None, gt=0, strict=True)
+    max_files: int | None = Field(default=None, gt=0, le=_MOST, strict=True)
     """Files that one run may replace."""
-    max_tasks: int | None = Field(default=None, gt=0, strict=True)
+    max_tasks: int | None = Field(default=None, gt=0, le=_MOST, strict=True)
     """Rewrite tasks of one run."""
     partitions: tuple[PartitionFilter, ...] = ()
     """Only these partitions. Each entry names values of some partition columns (``None``: null); a file must match one
@@ -118,7 +119,7 @@ class Policy(BaseModel):
     clones; files that they need are kept."""
     clones_under: tuple[Annotated[str, Field(min_length=1)], ...] = ()
     """Vacuum: folders or prefixes that each run searches for shallow clones of the table."""
-    protected_versions: tuple[Annotated[int, Field(ge=0, strict=True)], ...] = ()
+    protected_versions: tuple[Annotated[int, Field(ge=0, lt=1 << 63, strict=True)], ...] = ()
     """Vacuum: versions whose files are all kept."""
     protected_streams: tuple[Annotated[str, Field(min_length=1)], ...] = ()
     """Vacuum: checkpoint folders of streaming readers; files that they may still have to read are kept (Delta)."""
@@ -142,14 +143,17 @@ class Policy(BaseModel):
     @field_validator("erase_within")
     @classmethod
     def _with_time_for_a_purge(cls, erase_within: int | None, info: ValidationInfo) -> int | None:
-        """Of a policy with a retention. Otherwise the table's counts: ``maintenance.deadlines`` checks it."""
+        """As far as the policy alone knows. Without a retention of its own the table's counts, and may be 0: the check
+        ``erase_within`` knows it.
+        """
         data = info.data
-        retention, every, aside = (data.get(key) for key in ("retention", "vacuum_every", "quarantine_retention"))
-        if erase_within is None or retention is None or every is None or aside is None:
+        every, aside = data.get("vacuum_every"), data.get("quarantine_retention")
+        if erase_within is None or every is None or aside is None:
             return erase_within
-        problem = too_short(Erasure(erase_within, retention, every, aside + every if data.get("quarantine") else 0))
+        quarantine = aside + every if data.get("quarantine") else 0
+        problem = Erasure(erase_within, data.get("retention") or 0, every, quarantine).problem
         if problem is not None:
-            raise ValueError("; ".join(problem))
+            raise ValueError(problem)
         return erase_within
 
     @classmethod
@@ -173,24 +177,15 @@ class Policy(BaseModel):
             self.quarantine_retention,
         )
 
-    def erasure(self, retention: int, *, table: str | None = None) -> Erasure | None:
-        """``None`` without ``erase_within``.
+    def erasure(self, retention: int) -> Erasure | None:
+        """``None`` without ``erase_within``. It may have a ``problem``.
 
         retention : the one in force, milliseconds: the policy's or, without one, the table's.
-
-        Raises
-        ------
-        UsageError : the steps after a purge alone take too long; see ``too_short``.
         """
         if self.erase_within is None:
             return None
         aside = self.quarantine_retention + self.vacuum_every if self.quarantine else 0
-        made = Erasure(self.erase_within, retention, self.vacuum_every, aside)
-        problem = too_short(made)
-        if problem is not None:
-            what, next_step = problem
-            raise UsageError(what, table=table, next_step=next_step)
-        return made
+        return Erasure(self.erase_within, retention, self.vacuum_every, aside)
 
     def with_overrides(self, assignments: Iterable[str]) -> Policy:
         """The same policy with ``key=value`` changes; values are YAML (``max_bytes=10GiB``, ``partitions=[day=1]``).

@@ -31,40 +31,55 @@ _MOST_FILES: Final = 200
 _AT_ONCE: Final = 8
 
 
-def previewed(table: Table, snapshot: Snapshot, plan: MaintenancePlan) -> MaintenancePlan:
+def previewed(table: Table, snapshot: Snapshot, plan: MaintenancePlan, *, strict: bool = False) -> MaintenancePlan:
     """The plan, with the row groups that its first steps copy, and what they save where they change the codec. Footers
     and deletion vectors of up to 200 files are read; the other steps leave it open. For each pair of codecs, one sample
     of a few MiB is encoded in both. A step whose files can't be read also leaves it open: ``apply`` raises the error.
+
+    strict : raise that error, and errors of the tasks of all steps.
     """
-    if plan.order_by:
+    if plan.order_by and not strict:
         return plan
     rewrites = [step for step in plan.steps if step.action == "rewrite"]
     opened = accumulate(len(step.inputs) for step in rewrites)
-    chosen = [step for step, files in zip(rewrites, opened, strict=True) if files <= _MOST_FILES]
-    if not chosen:
-        return plan
+    few = sum(files <= _MOST_FILES for files in opened)
     bins = [
-        RewriteBin(step.id, step.partition, tuple(FileKey(each.path, each.dv_id) for each in step.inputs))
-        for step in chosen
+        RewriteBin(
+            step.id, step.partition, tuple(FileKey(each.path, each.dv_id) for each in step.inputs), plan.order_by
+        )
+        for step in (rewrites if strict else rewrites[:few])
     ]
+    if not bins:
+        return plan
     try:
-        tasks = table.rewrite_tasks(snapshot, bins, plan.target_file_size, plan.policy.compression)
+        tasks = table.rewrite_tasks(snapshot, bins, plan.target_file_size, plan.policy.compression)[:few]
     except DvMaintenanceError:
+        if strict:
+            raise
         return plan
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        found = pool.map(lambda task: _preview_of(task, table), tasks)
+        found = pool.map(lambda task: _preview_of(task, table, strict=strict), tasks)
         seen = [(task, each) for task, each in zip(tasks, found, strict=True) if each is not None]
     ratios, known = _ratios(seen, table), {task.id: found for task, found in seen}
     return replace(plan, steps=tuple(_with_preview(step, known.get(step.id), ratios) for step in plan.steps))
 
 
-def _preview_of(task: RewriteTask, table: Table) -> Preview | None:
+def _preview_of(task: RewriteTask, table: Table, *, strict: bool) -> Preview | None:
+    from dv_maintenance.engine.missing_values import check_values
     from dv_maintenance.engine.parquet.preview import preview
+    from dv_maintenance.engine.rewrite import check_sources
 
     try:
-        return preview(task, table.storage.options)
+        found = None if task.order_by else preview(task, table.storage.options)
     except DvMaintenanceError:
+        if strict:
+            raise
         return None
+    if strict:
+        if found is None:
+            check_sources(task, table.storage.options)
+        check_values(task.scan, table.storage.options)
+    return found
 
 
 def _ratios(seen: Iterable[tuple[RewriteTask, Preview]], table: Table) -> Ratios:

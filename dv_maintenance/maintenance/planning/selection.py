@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from dv_maintenance.errors import UsageError
+from dv_maintenance.remedies import Remedy, run, setting
 from dv_maintenance.tables.model import parse_partition, partition_name
 from dv_maintenance.tables.partition_spec import fields_of, values_in
 from dv_maintenance.tables.partition_values import Kind, example_of, sql_type, value_of
@@ -82,7 +83,9 @@ def refuse_missing(snapshot: Snapshot, partitions: Sequence[str], missing: Seque
         no_live_file(missing),
         table=snapshot.table,
         version=snapshot.version,
-        next_step=f"{hint}'dvm health' lists the partitions; --missing-ok (missing_ok in a run config) accepts it",
+        next_step=Remedy.of(hint).then(
+            "{} lists the partitions; {} accepts it", run("health", snapshot.table), setting("missing_ok", True)
+        ),
     )
 
 

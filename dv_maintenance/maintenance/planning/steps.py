@@ -13,6 +13,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from dv_maintenance.errors import UsageError
 from dv_maintenance.maintenance.planning.left_alone import LeftAlone
 from dv_maintenance.maintenance.planning.policy import Policy
+from dv_maintenance.remedies import Remedy, run
 
 __all__ = [
     "Action",
@@ -285,7 +286,7 @@ def _wholly_deleted(each: PlanInput) -> bool:
 
 
 def _not_a_plan(why: str) -> UsageError:
-    return UsageError(f"not a valid plan: {why}", next_step="make a new one with 'dvm plan TABLE -o FILE'")
+    return UsageError(f"not a valid plan: {why}", next_step=Remedy("make a new one with {}", (run("plan", "TABLE"),)))
 
 
 @cache

@@ -26,6 +26,7 @@ from typing import Final, Literal
 from dv_maintenance.maintenance.scheduling.demand import Demand, Due, day, demand_ahead, dues, in_time, minutes
 from dv_maintenance.maintenance.scheduling.items import Reserve, WorkItem
 from dv_maintenance.maintenance.scheduling.window import Night
+from dv_maintenance.remedies import run
 
 __all__ = ["FAIR", "MARGIN", "Allocation", "Choice", "Waiting", "allocate"]
 
@@ -236,7 +237,7 @@ def _why_not(item: WorkItem, night: _Night, late: set[WorkItem], coming: Sequenc
 def _above(item: WorkItem, longest: float) -> str:
     return (
         f"Too large for the window: it may take {minutes(item.seconds)} or more, the longest window has "
-        f"{minutes(longest)}. Lengthen window or budget, or run 'dvm apply' for this table at another time."
+        f"{minutes(longest)}. Lengthen window or budget, or run {run('apply')} for this table at another time."
     )
 
 

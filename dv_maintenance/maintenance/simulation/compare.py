@@ -53,7 +53,7 @@ def compare(snapshot: Snapshot, past: Past, policies: Sequence[tuple[str, Policy
 
     Raises
     ------
-    UsageError : the table's property of the target size is not a size, or a policy's ``erase_within`` can't be kept.
+    UsageError : the table's property of the target size is not a size.
     """
     first = policies[0][1]
     prices, target = first.prices, target_file_size(first, snapshot)
@@ -64,11 +64,11 @@ def compare(snapshot: Snapshot, past: Past, policies: Sequence[tuple[str, Policy
     for name, policy in policies:
         own = policy.model_copy(update={"target_file_size": target_file_size(policy, snapshot), "partitions": ()})
         retention = int(days * _DAY)
-        erasure = policy.erasure(retention, table=snapshot.table)
+        erasure = policy.erasure(retention)
         start = policy.prices.start
         rules.append(by_meter(name, own, reads, nightly=False, start=start, retention=retention, erasure=erasure))
-    limit = first.erasure(int(days * _DAY), table=snapshot.table)
-    within = None if limit is None else limit.erase_within - limit.after_purge
+    limit = first.erasure(int(days * _DAY))
+    within = None if limit is None else limit.purge_within
     found = [
         replay(trace, rule, prices, target=target, small=small, retention_days=days, purge_within=within)
         for rule in [*rules[2:], *rules[:2]]

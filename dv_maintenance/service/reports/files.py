@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from dv_maintenance.remedies import run
 from dv_maintenance.service.outcome import Number, Outcome
 from dv_maintenance.service.reports.plain import of_report
 from dv_maintenance.service.text import count, shown, size, was
@@ -67,6 +68,7 @@ def of_vacuum(report: VacuumReport) -> Outcome:
         tables={"can_go_later": rows} if rows else {},
         details=(refused,) if report.refused else (),
         lines={name: each for name, each in lines.items() if each},
+        refused=report.refused or "",
         report=report.to_json(),
     )
 
@@ -81,7 +83,7 @@ def _vacuumed(report: VacuumReport, kinds: dict[str, int]) -> str:
             f"{count(found, 'file')} ({size(report.bytes)}) out of use for longer than the retention {done}: {each}."
         )
     if report.quarantine:
-        reason += f" The quarantine is {report.quarantine}; 'dvm undelete' puts files back."
+        reason += f" The quarantine is {report.quarantine}; {run('undelete', report.table)} puts files back."
     if report.emptied:
         reason += (
             f" {count(report.emptied, 'file')} {was(report.emptied)} deleted from the quarantine: "

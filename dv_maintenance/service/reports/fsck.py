@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from dv_maintenance.remedies import run, setting
 from dv_maintenance.service.outcome import Outcome
 from dv_maintenance.service.text import count, shown, size
 
@@ -37,11 +38,11 @@ def with_look(outcome: Outcome, files: int, look: Look) -> Outcome:
     warnings: tuple[str, ...] = ()
     if damage:
         said = f"{count(len(damage), 'file')} that readers need {_is(len(damage))} missing or damaged"
-        warnings = (f"{said}: dvm fsck shows how to repair the table",)
+        warnings = (f"{said}: {run('fsck')} shows how to repair the table",)
     elif look.error is not None:
         warnings = (f"whether all files exist is unknown: {look.error}",)
     elif look.damage is None and files:
-        warnings = (f"its {files:,} files were not checked: dvm fsck checks them",)
+        warnings = (f"its {files:,} files were not checked: {run('fsck')} checks them",)
     if not warnings:
         return replace(outcome, report=_with_warnings(outcome.report, (), looked=look.damage is not None, damage=()))
     lines = {**outcome.lines, "warnings": (*outcome.lines.get("warnings", ()), *warnings)}
@@ -122,7 +123,7 @@ def _clean(report: FsckReport) -> str:
     named = found[0] if len(found) == 1 else f"{', '.join(found[:-1])} and {found[-1]}"
     there = f"Clean: {named} exist, with the sizes in the log ({size(report.bytes)})."
     if not report.deep:
-        return f"{there} Their content was not read: --deep reads it."
+        return f"{there} Their content was not read: {setting('deep')} reads it."
     read = f"{count(report.footers, 'footer')} and {count(report.dvs, 'deletion vector')}"
     return f"{there} {read} were read and agree with the log."
 
@@ -131,8 +132,9 @@ def _remedies(report: FsckReport) -> tuple[str, ...]:
     lines = []
     for number, each in enumerate(report.remedies, 1):
         lines.append(f"{number}. {each.how} Loses: {each.loses[0].lower()}{each.loses[1:]}")
-        lines += [f"   {each.command}"] if each.command is not None else []
+        lines += [f"   {each.command_line}"] if each.command is not None else []
         if number == 1 and report.damage and report.damage[0].path and each.command is None:
             lines += [f"   {one.uri}" for one in report.damage[:10]]
-            lines += [f"   and {len(report.damage) - 10:,} more: --json has all"] if len(report.damage) > 10 else []
+            more = len(report.damage) - 10
+            lines += [f"   and {more:,} more: the report in JSON has all"] if more > 0 else []
     return tuple(lines)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dv_maintenance.maintenance.health import iso_timestamp
 from dv_maintenance.service.chart import Bar, Picture
 from dv_maintenance.service.outcome import Outcome
 from dv_maintenance.service.reports.health import known
-from dv_maintenance.service.text import count, percent, size
+from dv_maintenance.service.text import count, has, percent, size
 from dv_maintenance.units import day_of, format_duration
 
 if TYPE_CHECKING:
@@ -19,19 +19,32 @@ if TYPE_CHECKING:
 __all__ = ["of_lake"]
 
 
-def of_lake(tables: Sequence[LakeTable], *, limit: int | None = None, now: int | None = None) -> Outcome:
+def of_lake(
+    tables: Sequence[LakeTable],
+    *,
+    limit: int | None = None,
+    now: int | None = None,
+    failing: Mapping[str, Sequence[str]] | None = None,
+) -> Outcome:
     """The tables in the given order.
 
     limit : show so many; the totals count all of them. ``None``: every table.
     now : epoch milliseconds, for the ages.
+    failing : the checks that fail, by table, where an orchestrator evaluates checks. It stores the outcome: dates take
+        the place of ages, which would be wrong when they are read.
     """
     now = time.time_ns() // 1_000_000 if now is None else now
     shown = tables if limit is None else tables[:limit]
     totals = _totals(tables, now)
+    if failing is not None:
+        totals |= {
+            "tables_with_failing_checks": sum(bool(failing.get(each.name)) for each in tables),
+            "failing_checks": sum(len(failing.get(each.name, ())) for each in tables),
+        }
     return Outcome(
         _summary(totals),
         totals,
-        tables={"tables": tuple(_row(each, now) for each in shown)} if shown else {},
+        tables={"tables": tuple(_row(each, now, failing) for each in shown)} if shown else {},
         picture=Picture.of(
             [Bar(each.name, each.deleted_ratio) for each in tables if each.deleted_ratio],
             "Deleted rows by table",
@@ -71,22 +84,29 @@ def _totals(tables: Sequence[LakeTable], now: int) -> dict[str, Any]:
 def _summary(totals: dict[str, Any]) -> str:
     unreadable = totals["unreadable_tables"]
     parts = [
-        f"{totals['tables_with_dvs']:,} have deletion vectors",
-        f"{totals['due_tables']:,} have work due",
+        f"{has(totals['tables_with_dvs'])} deletion vectors",
+        f"{has(totals['due_tables'])} work due",
         f"vacuuming all of them would free {size(totals['removable_bytes'])} now",
     ]
     broken = f" {unreadable:,} can't be read." if unreadable else ""
     return f"{count(totals['tables'], 'table')}: {', '.join(parts)}.{broken}"
 
 
-def _row(table: LakeTable, now: int) -> dict[str, str | int]:
+def _row(table: LakeTable, now: int, failing: Mapping[str, Sequence[str]] | None) -> dict[str, str | int]:
+    checked: dict[str, str | int] = {}
+    if failing is not None:
+        checked = {
+            "readable": "no" if table.error else "yes",
+            "failing checks": ", ".join(failing.get(table.name, ())) or "-",
+        }
     return {
         "table": table.name,
         "format": table.format or "?",
+        **checked,
         "DVs": _known(table.files_with_dv),
         "files": _known(table.files),
-        "deleted": percent(table.deleted_ratio) if table.error is None else "?",
-        "oldest DV": _age(table, now),
+        "deleted": "?" if table.files is None else percent(table.deleted_ratio),
+        "oldest DV": _age(table, now) if failing is None else _since(table),
         "small": _known(table.small_files),
         "removable": size(table.removable_bytes),
         "later": _later(table),
@@ -98,9 +118,15 @@ def _known(number: int | None) -> str | int:
     return "?" if number is None else number
 
 
+def _since(table: LakeTable) -> str:
+    if table.oldest_dv is None:
+        return "?" if table.files is None else "-"
+    return f"{'' if table.oldest_dv_exact else 'before '}{day_of(table.oldest_dv)}"
+
+
 def _age(table: LakeTable, now: int) -> str:
     if table.oldest_dv is None:
-        return "-" if table.error is None else "?"
+        return "?" if table.files is None else "-"
     age = max(now - table.oldest_dv, 0)
     unit = 86_400_000 if age >= 86_400_000 else 3_600_000 if age >= 3_600_000 else 60_000
     return f"{'' if table.oldest_dv_exact else '>'}{format_duration(age // unit * unit) if age >= unit else '<1m'}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from dv_maintenance.service.outcome import Outcome
 from dv_maintenance.service.reports.plain import of_report
@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from dv_maintenance.dml.operation import DmlReport
 
 __all__ = ["of_changes"]
+
+_PARTICIPLES: Final = {"DELETE": "deleted", "UPDATE": "updated", "MERGE": "changed"}
 
 
 def of_changes(report: DmlReport) -> Outcome:
@@ -30,15 +32,18 @@ def of_changes(report: DmlReport) -> Outcome:
 
 def _reason(report: DmlReport) -> str:
     changed = {"updated": report.rows_updated, "inserted": report.rows_inserted}
-    deleted = [f"{_rows(report.rows_deleted)} deleted"] if report.rows_deleted != 0 else []
-    done = [*deleted, *(f"{count(rows, 'row')} {what}" for what, rows in changed.items() if rows)]
+    done = [(_rows(report.rows_deleted), "deleted")] if report.rows_deleted != 0 else []
+    deletes = bool(done)
+    done += [(count(rows, "row"), what) for what, rows in changed.items() if rows]
     if report.dry_run:
-        return f"{_rows(report.rows_deleted)} would be deleted; nothing was changed."
+        would = done or [(count(0, "row"), _PARTICIPLES[report.operation])]
+        return f"{', '.join(f'{rows} would be {what}' for rows, what in would)}; nothing was changed."
     if report.version_after == report.version_before or not done:
         return "No rows match."
     whole = f"{count(report.files_removed, 'file')} {was(report.files_removed)} removed whole"
-    reason = f"{', '.join(done)}: {whole}, {report.dvs_added:,} got a deletion vector."
-    return f"{reason} The rows' bytes remain until a purge and a vacuum." if deleted else reason
+    what = ", ".join(f"{rows} {what}" for rows, what in done)
+    reason = f"{what}: {whole}, {report.dvs_added:,} got a deletion vector."
+    return f"{reason} The rows' bytes remain until a purge and a vacuum." if deletes else reason
 
 
 def _rows(rows: int | None) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Final
 
+from dv_maintenance.remedies import setting
 from dv_maintenance.service.outcome import Outcome
 from dv_maintenance.service.reports.plain import of_report
 from dv_maintenance.service.text import count, iso, number, size, was
@@ -85,7 +86,7 @@ def _planned_checkpoint(report: CheckpointReport) -> Outcome:
     if result.pointer is not None:
         writes += f". _last_checkpoint {result.pointer}, and would be renewed"
     if result.cutoff is None:
-        deletes = "No log file would be deleted without --clean-log (clean_log in a run config)"
+        deletes = f"No log file would be deleted without {setting('clean_log', True)}"
     elif result.log_files_expired:
         files, first = count(result.log_files_expired, "log file"), result.first_version
         deletes = f"{files} would be deleted: versions before {first:,} could no longer be read"
@@ -121,6 +122,9 @@ def of_convert(report: ConvertReport) -> Outcome:
     details = [f"columns: {', '.join(report.columns)}"]
     if report.partition_columns:
         details.append(f"partitioned by {', '.join(report.partition_columns)}")
+    if report.rewritten:
+        done = "written again" if report.converted else "would be written again"
+        details.append(f"{count(report.rewritten, 'file')} {done}; the originals stay until a vacuum deletes them")
     if report.ignored:
         details.append(f"{count(report.ignored, 'other file')} not included")
     return replace(of_report(reason, report.to_json()), details=tuple(details))

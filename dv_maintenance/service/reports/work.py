@@ -112,7 +112,7 @@ def of_partition(steps: Sequence[StepReport], now: Counts | None) -> Outcome:
         reason = "Nothing to do: this partition has no live file."
     else:
         reason = (
-            f"Nothing to do: the plan left its {now.files:,} files alone, {now.files_with_dv:,} of them with deletion "
+            f"Nothing to do: the plan left {count(now.files, 'file')} alone, {now.files_with_dv:,} with deletion "
             "vectors. The plan in the run's log says why."
         )
     state: dict[str, Any] = {"files": 0} if now is None else {**counted(now), "size_bytes": now.size_bytes}
@@ -174,7 +174,7 @@ def _lost(plan: MaintenancePlan, report: ApplyReport) -> str | None:
 def _why(plan: MaintenancePlan) -> str:
     """The plan's reasons, few enough to be read in place."""
     if not plan.steps:
-        left = (f"{each.files:,} files are left alone: {each.reason}" for each in plan.left_alone)
+        left = (f"{count(each.files, 'file')} left alone: {each.reason}" for each in plan.left_alone)
         return inline(["Nothing to do.", *left])
     read, written = (
         size(sum(getattr(step.cost, cost) for step in plan.steps)) for cost in ("bytes_read", "bytes_written")

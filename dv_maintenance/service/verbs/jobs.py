@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+from dv_maintenance.maintenance.execution.rehearsal import rehearsed
 from dv_maintenance.maintenance.health import health
 from dv_maintenance.maintenance.meter.of_table import decide_for
 from dv_maintenance.maintenance.planning.explain import explain
@@ -101,7 +102,7 @@ def optimize(
         else:
             plan = decide_for(table, snapshot, policy, reads=reads, now=now, listed=KEPT_SHOWN)
         if dry_run:
-            return planned_only(plan)
+            return planned_only(rehearsed(table, snapshot, plan))
         _log.info("%s", explain(plan))
         report = apply(table, engine(), plan, on_progress=progress_log(_log))
     after = health(table.snapshot())

@@ -25,12 +25,14 @@ def purge(
     partitions: Iterable[Mapping[str, str | None] | str] = (),
     *,
     missing_ok: bool = False,
+    dry_run: bool = False,
     on_progress: OnProgress | None = None,
 ) -> Outcome:
     """Purge every deletion vector, even a single one.
 
     partitions : only there, as in ``Policy.partitions``.
     missing_ok : accept partitions that no live file has.
+    dry_run : only make the plan.
 
     Raises
     ------
@@ -39,7 +41,7 @@ def purge(
     The errors of :func:`apply` pass through.
     """
     chosen, snapshot = list(partitions), None
-    if not chosen:
+    if not (chosen or dry_run):
         snapshot = table.snapshot()
         table.check_writable(snapshot, "rewrite")
         nothing = nothing_to_purge(snapshot)
@@ -48,4 +50,6 @@ def purge(
             return of_nothing(nothing)
     from dv_maintenance.service.verbs.rewrites import purge_planned
 
-    return purge_planned(table, engine, chosen, missing_ok=missing_ok, on_progress=on_progress, snapshot=snapshot)
+    return purge_planned(
+        table, engine, chosen, missing_ok=missing_ok, dry_run=dry_run, on_progress=on_progress, snapshot=snapshot
+    )

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from dv_maintenance.maintenance.execution.rehearsal import rehearsed
 from dv_maintenance.maintenance.meter.of_table import decide_for
 from dv_maintenance.maintenance.planning.explain import explain
 from dv_maintenance.maintenance.planning.plan import build_plan
 from dv_maintenance.maintenance.planning.policy import Policy
-from dv_maintenance.maintenance.planning.previews import previewed
 from dv_maintenance.maintenance.planning.selection import no_live_file, refuse_missing, select
 from dv_maintenance.maintenance.planning.steps import MaintenancePlan
 from dv_maintenance.service.progress import progress_log
@@ -64,7 +64,7 @@ def apply(
     listed = KEPT_LISTED if dry_run else KEPT_SHOWN
     made = decide_for(table, snapshot, policy, listed=listed) if plan is None else MaintenancePlan.load(plan)
     if dry_run:
-        return planned_only(previewed(table, snapshot, made) if plan is None else made)
+        return planned_only(rehearsed(table, snapshot, made))
     return apply_plan(table, engine, made, on_progress, snapshot)
 
 
@@ -74,6 +74,7 @@ def purge_planned(
     partitions: Iterable[Mapping[str, str | None] | str],
     *,
     missing_ok: bool,
+    dry_run: bool,
     on_progress: OnProgress | None,
     snapshot: Snapshot | None,
 ) -> Outcome:
@@ -83,7 +84,11 @@ def purge_planned(
     missing = missing_partitions(snapshot, policy, ok=missing_ok)
     table.check_writable(snapshot, "rewrite")
     plan = build_plan(snapshot, policy, purge=True)
-    return _without(missing, apply_plan(table, engine, plan, on_progress, snapshot))
+    if dry_run:
+        done = planned_only(rehearsed(table, snapshot, plan))
+    else:
+        done = apply_plan(table, engine, plan, on_progress, snapshot)
+    return _without(missing, done)
 
 
 def zorder(
@@ -105,7 +110,10 @@ def zorder(
     snapshot = table.snapshot()
     plan = plan_zorder(table, snapshot, list(columns), partitions, target_size=target_file_size)
     missing = missing_partitions(snapshot, plan.policy, ok=missing_ok)
-    done = planned_only(plan) if dry_run else apply_plan(table, engine, plan, on_progress, snapshot)
+    if dry_run:
+        done = planned_only(rehearsed(table, snapshot, plan))
+    else:
+        done = apply_plan(table, engine, plan, on_progress, snapshot)
     return _without(missing, done)
 
 

@@ -1,4 +1,6 @@
-"""Verbs that change rows. Each needs Spark, which evaluates conditions as the user's engine does."""
+"""Verbs that change rows. Spark evaluates conditions and values, as the user's engine does; this process evaluates only
+conditions of a DELETE that mean the same in both.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ __all__ = ["delete_rows", "merge_rows", "update_rows"]
 
 _log = logging.getLogger(__name__)
 
-_NO_CONDITIONS = "can't evaluate conditions"
+_NO_SQL = "can't evaluate Spark SQL"
 
 
 def delete_rows(
@@ -36,7 +38,7 @@ def delete_rows(
 
     Raises
     ------
-    UsageError : both or neither are given, or the engine is not Spark.
+    UsageError : both or neither are given, or the engine has no Spark, and keys or the condition need it.
 
     Errors of ``dml.delete`` pass through.
     """
@@ -48,13 +50,18 @@ def delete_rows(
             table=table.uri,
             next_step="to delete every row, give the condition true",
         )
-    spark = spark_of(engine, table, _NO_CONDITIONS)
+    started = engine() if keys is None else spark_of(engine, table, "can't compare keys")
     _log.info("looking for the rows to delete")
-    return of_changes(delete(table, spark, where, keys=keys, on=on, dry_run=dry_run))
+    return of_changes(delete(table, started, where, keys=keys, on=on, dry_run=dry_run))
 
 
 def update_rows(
-    table: Table, engine: EngineOf, assignments: Sequence[tuple[str, str]], where: str | None = None
+    table: Table,
+    engine: EngineOf,
+    assignments: Sequence[tuple[str, str]],
+    where: str | None = None,
+    *,
+    dry_run: bool = False,
 ) -> Outcome:
     """UPDATE. ``assignments``: column and value in Spark SQL; ``where``: ``None``: every row.
 
@@ -69,12 +76,14 @@ def update_rows(
     columns = [column for column, _ in assignments]
     if len(set(columns)) < len(columns):
         raise UsageError("a column is set twice", table=table.uri)
-    spark = spark_of(engine, table, _NO_CONDITIONS)
+    spark = spark_of(engine, table, _NO_SQL)
     _log.info("looking for the rows to update")
-    return of_changes(update(table, spark, dict(assignments), where))
+    return of_changes(update(table, spark, dict(assignments), where, dry_run=dry_run))
 
 
-def merge_rows(table: Table, engine: EngineOf, source: str, on: str, clauses: Sequence[str]) -> Outcome:
+def merge_rows(
+    table: Table, engine: EngineOf, source: str, on: str, clauses: Sequence[str], *, dry_run: bool = False
+) -> Outcome:
     """MERGE. ``source``: a table, or Parquet, CSV or JSON; ``clauses``: each without its leading WHEN.
 
     Raises
@@ -87,8 +96,9 @@ def merge_rows(table: Table, engine: EngineOf, source: str, on: str, clauses: Se
     from dv_maintenance.dml.merge import merge
     from dv_maintenance.dml.source import read_rows
 
-    spark = spark_of(engine, table, _NO_CONDITIONS)
+    spark = spark_of(engine, table, _NO_SQL)
     begun = with_clauses(merge(table, spark, source, on), clauses)
     _log.info("looking for the rows to merge")
     options: Mapping[str, str] = table.storage.options
-    return of_changes(replace(begun, source=lambda session: read_rows(session, source, options)).execute())
+    begun = replace(begun, source=lambda session: read_rows(session, source, options))
+    return of_changes(begun.execute(dry_run=dry_run))

@@ -61,12 +61,16 @@ def recount(table: Table, *, dry_run: bool = False, on_progress: Callable[[int, 
 
 
 def convert(
-    table: Table, partition_types: Mapping[str, pa.DataType] | None = None, *, dry_run: bool = False
+    table: Table,
+    partition_types: Mapping[str, pa.DataType] | None = None,
+    *,
+    rewrite: bool = False,
+    dry_run: bool = False,
 ) -> Outcome:
     """Turn a folder of Parquet files into a table. Raises the errors of ``maintenance.convert``."""
     from dv_maintenance.maintenance.convert import convert as run
 
-    return of_convert(run(table, partition_types, dry_run=dry_run))
+    return of_convert(run(table, partition_types, rewrite=rewrite, dry_run=dry_run))
 
 
 def engine_sql(

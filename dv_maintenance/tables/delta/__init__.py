@@ -17,4 +17,5 @@ FORMAT = TableFormat(
     kind="deltalake",
     compression=True,
     size_property="delta.targetFileSize",
+    retention=7 * 86_400_000,
 )

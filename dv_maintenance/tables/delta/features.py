@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 import orjson
 
 from dv_maintenance.errors import DamagedTableError, RefusedError, UnsupportedFeatureError, UsageError
+from dv_maintenance.remedies import Remedy, run
 from dv_maintenance.tables.delta.log.actions import FEATURE_READER, FEATURE_WRITER, Protocol
 from dv_maintenance.tables.delta.rows.stats import stats_columns
 
@@ -88,6 +89,10 @@ _OPERATIONS: Final = (*_UNFIT, "vacuum", "manifest")
 
 # Deleting unreferenced files and writing manifests change no data file, so features about files do not matter.
 _UNDERSTOOD: Final = _REWRITABLE | frozenset(_NO_REWRITE)
+_BY_THE_ENGINE: Final = Remedy(
+    "vacuum still works; to rewrite it run OPTIMIZE or REORG in delta-spark, which {} does and checks",
+    (run("engine-sql"),),
+)
 
 
 def check_readable(protocol: Protocol, *, table: str) -> None:
@@ -155,8 +160,7 @@ def check_writable(snapshot: DeltaSnapshot, operation: str) -> None:
             features=tuple(sorted(unfit)),
             table=table,
             version=snapshot.version,
-            next_step="vacuum still works; to rewrite it run OPTIMIZE or REORG in delta-spark, which 'dvm "
-            "engine-sql' does and checks"
+            next_step=_BY_THE_ENGINE
             if operation == "rewrite"
             else f"vacuum still works; for the {operation} use the engine that wrote the table",
         )
@@ -220,8 +224,7 @@ def _check_not_uniform(snapshot: DeltaSnapshot) -> None:
             "would not see the rewritten files",
             table=snapshot.table,
             version=snapshot.version,
-            next_step="vacuum still works; to rewrite it run OPTIMIZE or REORG in delta-spark, which 'dvm "
-            "engine-sql' does and checks",
+            next_step=_BY_THE_ENGINE,
         )
 
 

@@ -13,11 +13,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dv_maintenance.files.arrays import bools, combined, flags, int64s, numbers, strings
+from dv_maintenance.remedies import run
 from dv_maintenance.storage import NOT_PLAIN, RawName
 from dv_maintenance.tables.delta.load import passed_over
 from dv_maintenance.tables.delta.log.pointer import POINTER, hinted, problem
 from dv_maintenance.tables.delta.log.segment import complete_checkpoints
-from dv_maintenance.tables.fsck import DATA, DV, LogFault, Needed, Remedy, needed, row_numbers
+from dv_maintenance.tables.fsck import DATA, DV, LogFault, Needed, Repair, needed, row_numbers
 
 if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
@@ -80,38 +81,38 @@ def _dv_paths(storage: Storage, dvs: pa.StructArray) -> pa.StringArray:
 def log_faults(storage: Storage, snapshot: DeltaSnapshot) -> tuple[LogFault, ...]:
     """A pointer to a checkpoint that does not exist, damaged checkpoints and compacted commits."""
     faults = []
-    command = f"dvm checkpoint {storage.uri}"
+    command = run("checkpoint", storage.uri)
     wrong = problem(storage, complete_checkpoints(storage))
     # One that is not JSON is a warning of the snapshot: every reader lists the log instead.
     if wrong is not None and hinted(storage)[1] is None:
-        remedy = Remedy("Write the pointer again, and the checkpoint, if there is none.", command, "Nothing.")
+        remedy = Repair("Write the pointer again, and the checkpoint, if there is none.", command, "Nothing.")
         faults.append(LogFault(POINTER, wrong, _POINTER_EFFECT, remedy))
     passed = passed_over(storage, snapshot)
     if passed is not None and passed.checkpoint is None:
-        remedy = Remedy("Move the compacted files out of the log, which has their commits, too.", None, "Nothing.")
+        remedy = Repair("Move the compacted files out of the log, which has their commits, too.", None, "Nothing.")
         faults += [LogFault(path, passed.damage, _OTHERS_FAIL, remedy) for path in passed.paths]
     elif passed is not None:
         newer = "Write a checkpoint of the newest version, from which readers then begin."
-        faults += [LogFault(path, passed.damage, _OTHERS_FAIL, Remedy(newer, command, _OLDER)) for path in passed.paths]
+        faults += [LogFault(path, passed.damage, _OTHERS_FAIL, Repair(newer, command, _OLDER)) for path in passed.paths]
     return tuple(faults)
 
 
 def remedies(
     storage: Storage, snapshot: DeltaSnapshot, kinds: Collection[str], back_to: int | None
-) -> tuple[Remedy, ...]:
+) -> tuple[Repair, ...]:
     """See ``FsckTable``. Only Databricks has a command that removes missing files from the log; Delta Lake has none."""
     found = []
     if back_to is not None:
         found.append(
-            Remedy(
+            Repair(
                 f"Restore version {back_to}, which needs none of the damaged files and whose own files all exist.",
-                f"dvm restore {storage.uri} --version {back_to}",
+                run("restore", storage.uri, version=back_to),
                 f"Everything committed after version {back_to}.",
             )
         )
     if snapshot.partition_columns:
         found.append(
-            Remedy(
+            Repair(
                 "Rewrite the affected partitions from their source, with replaceWhere on the partition columns, which "
                 "reads no old files.",
                 None,
@@ -120,7 +121,7 @@ def remedies(
         )
     if DATA in kinds:
         found.append(
-            Remedy(
+            Repair(
                 "On Databricks, remove the missing data files from the log; preview it with DRY RUN first.",
                 f"FSCK REPAIR TABLE delta.`{storage.uri}` DRY RUN",
                 "The rows of these files.",

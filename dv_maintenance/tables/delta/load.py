@@ -20,6 +20,7 @@ from dv_maintenance.tables.delta.rows.files import ADD_COLUMNS, duplicate_paths,
 from dv_maintenance.tables.delta.rows.schema import arrow_schema
 from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
 from dv_maintenance.tables.partition_spec import by_columns
+from dv_maintenance.units import count
 
 __all__ = [
     "PRINTS",
@@ -115,7 +116,8 @@ def snapshot_of(
         warnings = (*warnings, f"{duplicates[0]} is live more than once: its rows are read more than once")
     uncounted = pc.sum(pc.and_(rows["dv_id"].is_valid(), rows["physical_rows"].is_null())).as_py()
     if uncounted:
-        warnings = (*warnings, f"{uncounted} files with deletion vectors have no valid numRecords in their statistics")
+        which = f"{count(uncounted, 'file')} with deletion vectors"
+        warnings = (*warnings, f"no valid numRecords in the statistics of {which}")
     in_commit = _in_commit_timestamp(storage, files, metadata)
     return DeltaSnapshot(
         table=storage.uri,

@@ -20,5 +20,6 @@ FORMAT = TableFormat(
     partitions=False,
     dv_checksums=False,
     kind="lance",
+    retention=14 * 86_400_000,
     extra="lance",
 )

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from dv_maintenance.dv import lance
 from dv_maintenance.files.arrays import int64s, strings
-from dv_maintenance.tables.fsck import DATA, DV, INDEX, Needed, Remedy, needed
+from dv_maintenance.tables.fsck import DATA, DV, INDEX, Needed, Repair, needed
 from dv_maintenance.tables.lance.commit.indices import SYSTEM
 from dv_maintenance.tables.lance.layout import data_path, deletion_path, index_path
 from dv_maintenance.tables.model import FileKey
@@ -93,13 +93,13 @@ def stored_sources(storage: Storage, snapshot: LanceSnapshot) -> Iterator[Source
 
 def remedies(
     storage: Storage, snapshot: LanceSnapshot, kinds: Collection[str], back_to: int | None
-) -> tuple[Remedy, ...]:
+) -> tuple[Repair, ...]:
     """See ``FsckTable``."""
     found = []
     if INDEX in kinds:
         names = ", ".join(sorted({each.name for each in snapshot.manifest.indices()} - SYSTEM))
         found.append(
-            Remedy(
+            Repair(
                 f"Drop the damaged index and create it again. The table's indices: {names}.",
                 f"lance.dataset({storage.uri!r}).drop_index(NAME)",
                 "Nothing; until then, filters and searches on its column fail.",
@@ -107,7 +107,7 @@ def remedies(
         )
     if back_to is not None and set(kinds) - {INDEX}:
         found.append(
-            Remedy(
+            Repair(
                 f"Restore version {back_to}, which needs none of the damaged files and whose own files all exist.",
                 f"lance.dataset({storage.uri!r}, version={back_to}).restore()",
                 f"What was committed after version {back_to}.",

@@ -13,6 +13,7 @@ from dv_maintenance.tables.lance.rows.files import counted, counts_are_known, fi
 from dv_maintenance.tables.lance.rows.schema import arrow_schema, lance_fields
 from dv_maintenance.tables.model import Snapshot
 from dv_maintenance.tables.partition_spec import by_columns
+from dv_maintenance.units import count, parse_count
 
 __all__ = ["LanceSnapshot", "load_snapshot"]
 
@@ -90,8 +91,7 @@ def load_snapshot(storage: Storage, version: int | None = None, *, known: LanceS
 
 def _target_rows(manifest: Manifest) -> int:
     """The table's own setting, otherwise Lance's default. An invalid setting is ignored; Lance would refuse it."""
-    value = manifest.config.get(f"{_COMPACTION}target_rows_per_fragment", "")
-    return int(value) if value.isdecimal() and int(value) else _TARGET_ROWS
+    return parse_count(manifest.config.get(f"{_COMPACTION}target_rows_per_fragment", "")) or _TARGET_ROWS
 
 
 def _warnings(manifest: Manifest, stored: tuple[Fragment, ...], fragments: tuple[Fragment, ...]) -> tuple[str, ...]:
@@ -99,7 +99,7 @@ def _warnings(manifest: Manifest, stored: tuple[Fragment, ...], fragments: tuple
     unknown = sum(not counts_are_known(manifest, fragment) for fragment in stored)
     if unknown:
         warnings.append(
-            f"{unknown} fragments were counted from their files: an old writer recorded no counts, or unreliable ones"
+            f"{count(unknown, 'fragment')} counted from files: an old writer recorded no counts, or unreliable ones"
         )
     paths = [file.path for fragment in fragments for file in fragment.files]
     if len(set(paths)) < len(paths):

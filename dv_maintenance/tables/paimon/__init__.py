@@ -15,9 +15,10 @@ FORMAT = TableFormat(
     open=at_root("dv_maintenance.tables.paimon.table:PaimonTable"),
     dv_codecs={"paimon": "dv_maintenance.dv.paimon:read"},
     commits="snapshot",
-    commits_also=("manifest",),
+    commits_also=("manifest", "index"),
     kind="paimon",
     compression=True,
     size_property="target-file-size",
+    retention=3_600_000,
     extra="paimon",
 )

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from dv_maintenance.errors import RefusedError, UnsupportedFeatureError
+from dv_maintenance.remedies import Remedy, setting
 from dv_maintenance.tables.paimon.log.schema import Schema
 from dv_maintenance.tables.paimon.rows.types import DataType
 
@@ -159,5 +160,5 @@ def _columns_refused(names: Sequence[str], what: str, table: str, version: int) 
         f"the columns {', '.join(names)} hold {what}, which this release does not read",
         table=table,
         version=version,
-        next_step=f"leave them out with --columns, or {_NEXT}",
+        next_step=Remedy(f"leave them out with {{}}, or {_NEXT}", (setting("columns"),)),
     )

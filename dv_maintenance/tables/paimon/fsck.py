@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dv_maintenance.files.arrays import combined, flags, int64s, strings
-from dv_maintenance.tables.fsck import DATA, DV, INDEX, WAITING, Needed, Remedy, needed, row_numbers
+from dv_maintenance.tables.fsck import DATA, DV, INDEX, WAITING, Needed, Repair, needed, row_numbers
 from dv_maintenance.tables.paimon.log.index_manifest import DELETION_VECTORS
 from dv_maintenance.tables.paimon.rows.evolution import PARTS_OF
 
@@ -68,13 +68,13 @@ def _sizes(files: pa.Table) -> pa.ChunkedArray:
     return files["size"]
 
 
-def remedies(snapshot: PaimonSnapshot, kinds: Collection[str], back_to: int | None) -> tuple[Remedy, ...]:
+def remedies(snapshot: PaimonSnapshot, kinds: Collection[str], back_to: int | None) -> tuple[Repair, ...]:
     """See ``FsckTable``."""
     del snapshot
     found = []
     if back_to is not None:
         found.append(
-            Remedy(
+            Repair(
                 f"Roll back to snapshot {back_to}, which needs none of the damaged files and whose own files "
                 "all exist.",
                 f"CALL sys.rollback(table => 'DATABASE.TABLE', version => '{back_to}')",
@@ -83,7 +83,7 @@ def remedies(snapshot: PaimonSnapshot, kinds: Collection[str], back_to: int | No
         )
     if DATA in kinds or WAITING in kinds:
         found.append(
-            Remedy(
+            Repair(
                 "Let Paimon remove missing data files from its manifests; preview it with dry_run => true first.",
                 "CALL sys.remove_unexisting_files(table => 'DATABASE.TABLE', dry_run => true)",
                 "The rows of these files.",

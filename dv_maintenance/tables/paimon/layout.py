@@ -90,7 +90,7 @@ def table_layout(storage: Storage) -> Layout:
     match = _BRANCH.fullmatch(storage.uri)
     if match is None:
         return Layout(storage)
-    return Layout(Storage(match[1], storage.options), unquote(match[2]))
+    return Layout(storage.at(match[1]), unquote(match[2]))
 
 
 def numbered(name: str, prefix: str) -> int | None:

@@ -25,7 +25,7 @@ from dv_maintenance.tables.paimon.rows.files import counted, files_table, match,
 from dv_maintenance.tables.paimon.rows.partitions import Partition, Partitions
 from dv_maintenance.tables.paimon.rows.warnings import index_garbage, last_compaction, snapshots_kept, when
 from dv_maintenance.tables.partition_spec import by_columns
-from dv_maintenance.units import format_size
+from dv_maintenance.units import count, format_size
 
 # Approximate bytes in memory of an index manifest entry.
 _DV_BYTES: Final = 400
@@ -203,8 +203,8 @@ def _warnings(
         rows, size = (int(pc.sum(hidden[name]).as_py() or 0) for name in ("physical_rows", "size"))
         oldest = int(pc.min(hidden["modified"]).as_py() or 0)
         warnings.append(
-            f"{hidden.num_rows} files with {rows} rows ({format_size(size)}) wait for compaction, the oldest since "
-            f"{when(oldest)}: no batch query sees them (level 0 of a primary-key table, or no bucket yet)"
+            f"{count(hidden.num_rows, 'file')} with {count(rows, 'row')} ({format_size(size)}) waiting for compaction, "
+            f"the oldest since {when(oldest)}: no batch query sees them (level 0 of a primary-key table, or no bucket)"
         )
     if options.merges and files.num_rows:
         warnings.append(
@@ -216,11 +216,11 @@ def _warnings(
         )
     if dangling:
         warnings.append(
-            f"{len(dangling)} deletion vectors belong to data files that are not live, the first to "
+            f"data files that are not live have {count(len(dangling), 'deletion vector')}, the first is that of "
             f"{dangling[0].data_file}: a lost race leaves such vectors, and no reader applies them"
         )
     if unmatched:
-        warnings.append(f"{unmatched} entries of its manifests delete files that were never added")
+        warnings.append(f"entries of its manifests delete files that were never added: {unmatched}")
     return warnings
 
 
@@ -242,8 +242,8 @@ def _over_ratio(files: pa.Table, options: Options) -> list[str]:
     if options.data_evolution:
         return [
             (
-                f"{with_dv.num_rows} files have deletion vectors that Paimon's compaction keeps, as it keeps row ids "
-                "(data-evolution.enabled): sys.materialize_deletion_vectors applies them"
+                f"{count(with_dv.num_rows, 'file')} with deletion vectors that Paimon's compaction keeps, as it keeps "
+                "row ids (data-evolution.enabled): sys.materialize_deletion_vectors applies them"
             )
         ]
     ratio = delete_ratio(options)
@@ -252,6 +252,5 @@ def _over_ratio(files: pa.Table, options: Options) -> list[str]:
     if not over:
         return []
     option = "compaction.delete-ratio-threshold"
-    return [
-        f"{over} files have more than {ratio:.0%} of their rows deleted ({option}): Paimon's compaction rewrites them"
-    ]
+    said = f"{count(over, 'file')} with more than {ratio:.0%} of the rows deleted ({option})"
+    return [f"{said}: Paimon's compaction rewrites them"]

@@ -97,7 +97,7 @@ def test_what_others_cannot_open_is_a_fault_that_a_checkpoint_mends(path: Path, 
         (damage,) = report.damage
         assert said in damage.reason
         assert damage.path.startswith(LOG)
-        assert [each.command for each in report.remedies] == [f"dvm checkpoint {table.uri}"]
+        assert [each.command_line for each in report.remedies] == [f"dvm.checkpoint({table.uri!r})"]
     dry = checkpoint(table, dry_run=True).result
     result = checkpoint(table).result
     assert (dry.pointer, result.written) == (result.pointer, True)

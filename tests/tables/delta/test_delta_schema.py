@@ -20,6 +20,7 @@ from dv_maintenance.tables.delta.rows.schema import (
     physical_name,
     physical_schema,
 )
+from dv_maintenance.tables.model import REQUIRED
 
 COLUMN_ID = "delta.columnMapping.id"
 PHYSICAL_NAME = "delta.columnMapping.physicalName"
@@ -159,7 +160,8 @@ def test_files_hold_physical_names_and_ids_all_nullable_without_partitions_and_v
     assert schema.field("col-s").metadata == {b"PARQUET:field_id": b"3"}
     assert schema.field("col-s").type.field("col-a").metadata == {b"PARQUET:field_id": b"4"}
     assert schema.field("col-xs").type.value_type.field("col-b").metadata == {b"PARQUET:field_id": b"9"}
-    assert schema.field("col-xs").type.value_field.metadata is None
+    assert schema.field("col-f").metadata == {b"PARQUET:field_id": b"12", REQUIRED: b"firm"}
+    assert schema.field("col-xs").type.value_field.metadata == {REQUIRED: b"xs.element"}, "the path that users know"
     assert partition_physical_names(table) == {"day": "col-d"}
 
 

@@ -128,7 +128,7 @@ def test_row_counts_that_cannot_be_right_are_unknown(log: RawLog, rows: int) -> 
     log.start(add("fine", dv(rows=10), rows=10), add("bad", dv("x" * 20, rows=10), rows=rows), add("none", rows=-1))
     snapshot = load_snapshot(log.storage)
     assert snapshot.files["physical_rows"].to_pylist() == [10, None, None]
-    assert snapshot.warnings[0] == "1 files with deletion vectors have no valid numRecords in their statistics"
+    assert snapshot.warnings[0] == "no valid numRecords in the statistics of 1 file with deletion vectors"
 
 
 def test_a_dv_without_row_count_is_a_warning(log: RawLog) -> None:

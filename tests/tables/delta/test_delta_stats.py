@@ -12,7 +12,7 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from dv_maintenance.errors import DamagedTableError
+from dv_maintenance.errors import RefusedError
 from dv_maintenance.tables.delta.log.actions import Metadata
 from dv_maintenance.tables.delta.rows.stats import lower_string, stats_columns, stats_json, upper_string
 from dv_maintenance.tables.work import ColumnStats, OutputFile
@@ -121,13 +121,13 @@ def test_named_columns(names: str, expected: list[tuple[str, ...]]) -> None:
 
 @pytest.mark.parametrize("names", ["a,", ",a", "a..b", "`a", "a b`c`", "a`", " , "])
 def test_names_that_make_no_list(names: str) -> None:
-    with pytest.raises(DamagedTableError, match=STATS_COLUMNS):
+    with pytest.raises(RefusedError, match=STATS_COLUMNS):
         stats_columns(metadata(column("a", "long"), **{STATS_COLUMNS: names}))
 
 
 @pytest.mark.parametrize("count", ["", "x", "-2", "1.5", "9" * 5000])
 def test_numbers_that_are_none(count: str) -> None:
-    with pytest.raises(DamagedTableError, match=INDEXED_COLUMNS):
+    with pytest.raises(RefusedError, match=INDEXED_COLUMNS):
         stats_columns(metadata(column("a", "long"), **{INDEXED_COLUMNS: count}))
 
 
@@ -258,7 +258,7 @@ def test_long_strings_are_cut_to_32_characters_outwards() -> None:
 def test_the_prefix_length_is_a_property() -> None:
     assert bounds("string", "pineapple", "pineapple", **{PREFIX_LENGTH: "4"}) == ("pine", "pine\x7f")
     assert bounds("string", "", "pineapple", **{PREFIX_LENGTH: "0"}) == ("", None)
-    with pytest.raises(DamagedTableError, match=PREFIX_LENGTH):
+    with pytest.raises(RefusedError, match=PREFIX_LENGTH):
         bounds("string", "a", "b", **{PREFIX_LENGTH: "-1"})
 
 

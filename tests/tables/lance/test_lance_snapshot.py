@@ -256,7 +256,7 @@ def test_counts_of_old_writers_come_from_the_files(golden: Path) -> None:
             "physical_rows": 100,
             "deleted_rows": 10,
         }
-        assert "counted from their files" in snapshot.warnings[0]
+        assert "counted from files" in snapshot.warnings[0]
 
 
 def test_counts_that_the_manifest_has_cost_nothing(

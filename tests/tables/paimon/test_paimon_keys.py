@@ -56,7 +56,7 @@ def test_level_0_is_not_seen(tmp_path: Path) -> None:
     add(table, [2], level=0)
     assert ids(table) == [1]
     waiting, last = open_table(str(table.path)).snapshot().warnings
-    assert "wait for compaction" in waiting
+    assert "waiting for compaction" in waiting
     assert last == "none of its newest 2 snapshots is a compaction"
     table.commit("COMPACT")
     table.commit("APPEND")

@@ -166,7 +166,7 @@ def test_on_the_command_line(golden_copy: Callable[[str], Path], capsys: pytest.
     assert report["bytes"] == sum((place / path).stat().st_size for path in report["paths"])
     assert report["kept"] == {CURRENT: 12}
     assert main(["vacuum", str(place), "--retention", "0s"]) == 3
-    assert "allow a short retention" in capsys.readouterr().err
+    assert "give --allow-short-retention" in capsys.readouterr().err
     assert main(["vacuum", str(place)]) == 0
     assert "6 data, 1 DV, 7 version, 15 other" in capsys.readouterr().out
 

@@ -16,6 +16,7 @@ import orjson
 
 from dv_maintenance.errors import ConflictError, StorageError
 from dv_maintenance.storage import FileExistsAlreadyError, RawName, Storage
+from dv_maintenance.storage.rehearsal import Rehearsal
 from dv_maintenance.tables import publish as frame
 from dv_maintenance.tables.delta.commit.conflicts import Since
 from dv_maintenance.tables.delta.commit.unvacuumed import check_unvacuumed
@@ -27,6 +28,7 @@ from dv_maintenance.tables.delta.log.segment import commit_path, latest_version,
 from dv_maintenance.tables.delta.rows.row_tracking import PRESERVED, stored_columns
 from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
 from dv_maintenance.tables.publish import Overtaken, Published, Rules
+from dv_maintenance.units import parse_count
 
 __all__ = ["Compose", "Draft", "commit_body", "commit_times", "operation_info", "publish"]
 
@@ -78,7 +80,7 @@ def publish(
     check_writable(base, writes)
     rules = _Rules(storage, base, compose, writes)
     published = frame.publish(rules, max_attempts=max_attempts, first_pause=_FIRST_PAUSE, longest_pause=_LONGEST_PAUSE)
-    if published.version is not None:
+    if published.version is not None and not isinstance(storage, Rehearsal):
         _checkpoint_if_due(storage, published.version, rules.metadata)
     return published
 
@@ -235,8 +237,7 @@ def _checkpoint_if_due(storage: Storage, version: int, metadata: Metadata) -> No
     """Write a checkpoint at the table's interval. A failure is only logged: without the checkpoint the commit is still
     valid, and readers replay a longer log.
     """
-    text = metadata.configuration.get("delta.checkpointInterval", "")
-    interval = int(text) if text.isdecimal() and int(text) else _CHECKPOINT_INTERVAL
+    interval = parse_count(metadata.configuration.get("delta.checkpointInterval", "")) or _CHECKPOINT_INTERVAL
     if version % interval:
         return
     from dv_maintenance.tables.delta.log.checkpoint_writer import write_checkpoint

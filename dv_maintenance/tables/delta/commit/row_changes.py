@@ -40,7 +40,7 @@ from dv_maintenance.tables.delta.rows.tasks import dv_ref, log_path
 from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
 from dv_maintenance.tables.dv_codecs import load
 from dv_maintenance.tables.model import FileKey, parse_partition
-from dv_maintenance.tables.rows import AddedFile, ChangesOutcome, DeletedRows, RowChanges
+from dv_maintenance.tables.rows import AddedFile, ChangesOutcome, DeletedRows, RowChanges, rehearsed
 from dv_maintenance.tables.work import OutputFile
 
 __all__ = ["commit_changes"]
@@ -57,6 +57,7 @@ def commit_changes(
     operation: Mapping[str, Any],
     reads: Callable[[DeltaSnapshot], bool],
     max_attempts: int = 10,
+    dry_run: bool = False,
 ) -> ChangesOutcome:
     """Commit row changes on top of everything committed since ``base``; see ``RowLevelTable.commit_changes``.
 
@@ -75,6 +76,8 @@ def commit_changes(
     RefusedError : rows of a file must be deleted, but the table does not allow DVs.
     ConflictError, StorageError, UnsupportedFeatureError, RefusedError : see ``publish``.
     """
+    if dry_run:
+        storage = rehearsed(storage, changes)
     commit = _Commit(storage, base, changes, operation, reads, live_adds(storage, base, changes.deleted))
     commit.verify()
     if not (changes.deleted or changes.added):

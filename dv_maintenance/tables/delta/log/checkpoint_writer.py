@@ -19,6 +19,7 @@ from dv_maintenance.tables.delta.log.replay import FullState, full_state
 from dv_maintenance.tables.delta.log.segment import LOG, complete_checkpoints
 from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
 from dv_maintenance.tables.delta.vacuum.retention import DEFAULT_RETENTION, RETENTION, interval_millis
+from dv_maintenance.units import parse_count
 
 __all__ = ["write_checkpoint"]
 
@@ -106,7 +107,8 @@ def _check_protection(snapshot: DeltaSnapshot) -> None:
     if "checkpointProtection" not in snapshot.protocol.features("writer"):
         return
     text = snapshot.metadata.configuration.get("delta.requireCheckpointProtectionBeforeVersion", "0")
-    if not text.isdecimal() or snapshot.version < int(text):
+    before = parse_count(text)
+    if before is None or snapshot.version < before:
         raise RefusedError(
             f"the table allows no new checkpoints before version {text}",
             table=snapshot.table,

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from dv_maintenance.errors import DamagedTableError, RefusedError, StorageError
 from dv_maintenance.storage import staged_for
+from dv_maintenance.storage.rehearsal import Rehearsal
 from dv_maintenance.tables.capabilities import CheckpointResult
 from dv_maintenance.tables.delta.features import check_writable
 from dv_maintenance.tables.delta.load import load_snapshot, passed_over
@@ -24,6 +25,7 @@ from dv_maintenance.tables.delta.log.replay import replay
 from dv_maintenance.tables.delta.log.segment import LOG, CommitFile, segment
 from dv_maintenance.tables.delta.log.timeline import modified_times
 from dv_maintenance.tables.delta.vacuum.retention import interval_millis
+from dv_maintenance.units import parse_count
 
 if TYPE_CHECKING:
     from dv_maintenance.storage import FileInfo, Storage
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["LogFiles", "checkpoint", "delete_before", "log_files", "protected_before"]
 
 _RETENTION: Final = "delta.logRetentionDuration"
+_ALL_VERSIONS: Final = 2**63 - 1
 _DEFAULT_RETENTION: Final = "interval 30 days"
 _CLEANS: Final = "delta.enableExpiredLogCleanup"
 _PROTECTED_BEFORE: Final = "delta.requireCheckpointProtectionBeforeVersion"
@@ -108,11 +111,11 @@ def delete_before(storage: Storage, listed: LogFiles, version: int) -> int:
 
 
 def protected_before(snapshot: DeltaSnapshot) -> int:
-    """The version before which checkpoints are protected; 0 if none are."""
+    """The version before which checkpoints are protected; 0 if none are, and beyond every version if it is unclear."""
     if "checkpointProtection" not in snapshot.protocol.features("writer"):
         return 0
-    text = snapshot.metadata.configuration.get(_PROTECTED_BEFORE, "0")
-    return int(text) if text.isdecimal() else 0
+    before = parse_count(snapshot.metadata.configuration.get(_PROTECTED_BEFORE, "0"))
+    return _ALL_VERSIONS if before is None else before
 
 
 def checkpoint(
@@ -136,17 +139,17 @@ def checkpoint(
     damaged = _damaged(storage, snapshot)
     present = snapshot.version in before and not damaged
     pointer = problem(storage, before)
-    if not dry_run:
-        if not present:
-            write_checkpoint(storage, snapshot, replace=damaged)
-        elif pointer is not None:
-            _renew_pointer(storage, snapshot)
+    target = Rehearsal.of(storage) if dry_run else storage
+    if not present:
+        write_checkpoint(target, snapshot, replace=damaged)
+    elif pointer is not None:
+        _renew_pointer(target, snapshot)
     last = max((version for version in before if version <= snapshot.version), default=None)
     listed = log_files(storage)
     first = None if cutoff is None else _first_kept(listed, cutoff, protected_before(snapshot))
     doomed = [] if first is None else [path for at, path in listed.files if at < first]
-    if first is not None and not dry_run:
-        delete_before(storage, listed, first)
+    if first is not None:
+        delete_before(target, listed, first)
     return CheckpointResult(
         version=snapshot.version,
         written=not present and not dry_run,

@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 
 import orjson
 
-from dv_maintenance.errors import DamagedTableError, StorageUnavailableError, TableNotFoundError, UsageError
+from dv_maintenance.errors import DamagedTableError, StorageUnavailableError, UsageError
 from dv_maintenance.storage import FileInfo, Storage, stamp_of
 from dv_maintenance.tables.delta.log.actions import Action
 from dv_maintenance.tables.delta.log.pointer import hinted
+from dv_maintenance.tables.not_found import not_found
 from dv_maintenance.tables.table import Probe
 
 # Protocol: Actions, and V2 Spec checkpoints. Readers must ignore everything else in a line.
@@ -341,7 +342,7 @@ def _list(storage: Storage, start: int | None) -> _Listing:
     except FileNotFoundError:
         found = []
     if not found and start is None:
-        raise TableNotFoundError("the folder has no _delta_log", table=storage.uri, next_step="check the table's path")
+        raise not_found(storage, format="delta")
     listing = _Listing()
     parts: dict[tuple[int, int], dict[int, FileInfo]] = {}
     single: dict[int, FileInfo] = {}

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from dv_maintenance.errors import DamagedTableError, UsageError
 from dv_maintenance.tables.delta.log.segment import CommitFile, commit_files, read_actions
+from dv_maintenance.units import parse_count
 
 if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
@@ -69,8 +70,7 @@ def _stamped_from(snapshot: DeltaSnapshot) -> int | None:
     """The first version with an in-commit timestamp that counts; ``None`` if the table has none."""
     if snapshot.in_commit_timestamp is None:
         return None
-    text = snapshot.metadata.configuration.get("delta.inCommitTimestampEnablementVersion", "0")
-    return int(text) if text.isdecimal() else 0
+    return parse_count(snapshot.metadata.configuration.get("delta.inCommitTimestampEnablementVersion", "0")) or 0
 
 
 def _in_commit_timestamp(storage: Storage, commit: CommitFile) -> int:

@@ -309,7 +309,7 @@ class _Reader:
 
     def __init__(self, storage: Storage, metadata: Metadata) -> None:
         self.storage = storage
-        self.schema = arrow_schema(metadata)
+        self.schema = arrow_schema(metadata, any_null=True)
         self.partitions: tuple[PartitionColumn, ...] = partition_columns(metadata)
         self.match_by = "id" if column_mapping_mode(metadata) == "id" else "name"
         if taken := sorted(set(CHANGE_COLUMNS.names) & set(self.schema.names)):

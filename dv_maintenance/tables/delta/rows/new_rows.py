@@ -34,7 +34,7 @@ def row_rules(snapshot: DeltaSnapshot) -> RowRules:
     Protocol: CHECK Constraints, Column Invariants, Generated Columns, Identity Columns, Default Columns.
     """
     metadata = snapshot.metadata
-    checks = {key.removeprefix(_CHECK): sql for key, sql in metadata.configuration.items() if key.startswith(_CHECK)}
+    checks = {key[len(_CHECK) :]: sql for key, sql in metadata.configuration.items() if key.lower().startswith(_CHECK)}
     not_null: list[str] = []
     generated, defaults, fixed = {}, {}, {}
     identity: list[str] = []
@@ -65,14 +65,14 @@ def row_rules(snapshot: DeltaSnapshot) -> RowRules:
 
 
 def _fields(struct: Mapping[str, Any], parent: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Mapping[str, Any]]]:
-    """Fields, and the fields of structs in them. Structs that may be null are not searched: Delta allows no NOT NULL
-    fields in them.
+    """Fields, and the fields of structs in them. A NOT NULL field in a struct that may be null keeps it from being
+    null, as in delta-spark (``Constraints.NotNull``).
     """
     for field in struct["fields"]:
         path = (*parent, field["name"])
         yield path, field
         inside = field["type"]
-        if isinstance(inside, dict) and inside.get("type") == "struct" and field.get("nullable") is False:
+        if isinstance(inside, dict) and inside.get("type") == "struct":
             yield from _fields(inside, path)
 
 

@@ -18,7 +18,7 @@ import orjson
 import pyarrow as pa
 
 from dv_maintenance.errors import DamagedTableError, RefusedError
-from dv_maintenance.tables.model import LIMITED
+from dv_maintenance.tables.model import LIMITED, REQUIRED
 
 if TYPE_CHECKING:
     from dv_maintenance.tables.delta.log.actions import Metadata
@@ -78,19 +78,21 @@ def column_mapping_mode(metadata: Metadata) -> str:
     return mode
 
 
-def arrow_schema(metadata: Metadata) -> pa.Schema:
+def arrow_schema(metadata: Metadata, *, any_null: bool = False) -> pa.Schema:
     """The schema under logical names, partition columns included, in the table's order; void columns are ``null``.
 
     Under column mapping every field, nested ones too, carries its physical name as ``dvm:source`` and its id as
     ``PARQUET:field_id``; elements, keys and values do so if the table gives them ids (IcebergCompat). A column's
     comment is in ``comment``, and its CHAR or VARCHAR type in ``model.LIMITED``.
 
+    any_null : everything but map keys may be null, as rows of older versions than this schema's may be.
+
     Raises
     ------
     DamagedTableError : the schema is malformed, or lacks a partition column.
     RefusedError : the schema has a type that we don't know.
     """
-    schema = _convert(metadata.schema_string, column_mapping_mode(metadata) != "none", False)
+    schema = _convert(metadata.schema_string, column_mapping_mode(metadata) != "none", False, any_null)
     for name in metadata.partition_columns:
         if name not in schema.names:
             raise DamagedTableError(f"the partition column {name!r} is not in the table's schema")
@@ -101,15 +103,14 @@ def physical_schema(metadata: Metadata, *, partitions: bool = False) -> pa.Schem
     """The schema of a data file: physical names and field ids, no void columns; with ``partitions``, also the partition
     columns.
 
-    Everything but map keys is nullable, as in the files that Spark writes: NOT NULL is a rule of the log, and a rewrite
-    copies the rows of a file even if they break it.
+    Everything but map keys is nullable, as in the files that Spark writes. What is NOT NULL is marked as ``REQUIRED``.
 
     Raises
     ------
     As :func:`arrow_schema`.
     """
     left_out = set() if partitions else set(partition_physical_names(metadata).values())
-    schema = _convert(metadata.schema_string, column_mapping_mode(metadata) != "none", True)
+    schema = _convert(metadata.schema_string, column_mapping_mode(metadata) != "none", True, True)
     return pa.schema([field for field in schema if field.name not in left_out])
 
 
@@ -143,14 +144,14 @@ def is_void(type: pa.DataType) -> bool:
 
 
 @lru_cache(maxsize=16)
-def _convert(schema_string: str, mapped: bool, physical: bool) -> pa.Schema:
+def _convert(schema_string: str, mapped: bool, physical: bool, any_null: bool) -> pa.Schema:
     try:
         body = orjson.loads(schema_string)
     except (orjson.JSONDecodeError, TypeError) as error:
         raise DamagedTableError(f"the table's schema is not JSON: {error}") from error
     if not isinstance(body, dict) or body.get("type") != "struct":
         raise DamagedTableError("the table's schema is not a struct")
-    return pa.schema(_Converter(mapped, physical).fields(body, "", 0))
+    return pa.schema(_Converter(mapped, physical, any_null).fields(body, "", 0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +170,7 @@ class _Arrow:
         source: str | None = None,
         comment: str | None = None,
         limited: str | None = None,
+        required: str | None = None,
     ) -> pa.Field:
         metadata = {}
         if source is not None:
@@ -181,6 +183,8 @@ class _Arrow:
             metadata[_COMMENT] = comment.encode(errors="replace")
         if limited:
             metadata[LIMITED] = limited.encode(errors="replace")
+        if required is not None:
+            metadata[REQUIRED] = required.encode(errors="replace")
         # Arrow's null type must be nullable.
         return pa.field(name, self.type, nullable=nullable or pa.types.is_null(self.type), metadata=metadata or None)
 
@@ -224,6 +228,7 @@ class _Inside:
 class _Converter:
     mapped: bool
     physical: bool
+    any_null: bool
 
     def fields(self, body: dict[str, Any], column: str, depth: int) -> list[pa.Field]:
         fields = body.get("fields")
@@ -249,12 +254,13 @@ class _Converter:
         arrow = self.type(body.get("type"), _Inside(column, mapping.nested_ids, mapping.name, depth))
         if arrow.type == pa.string() and "__COLLATIONS" in metadata:
             arrow = _Arrow(arrow.type, "collated")
+        may_be_null, required = nullable or self.any_null, column if self.physical and not nullable else None
         if self.physical:
-            return arrow.field(mapping.name, nullable=True, field_id=mapping.id)
+            return arrow.field(mapping.name, nullable=may_be_null, required=required, field_id=mapping.id)
         comment, limited = metadata.get("comment"), metadata.get("__CHAR_VARCHAR_TYPE_STRING")
         return arrow.field(
             name,
-            nullable=nullable,
+            nullable=may_be_null,
             field_id=mapping.id,
             source=mapping.name if self.mapped else None,
             comment=comment if isinstance(comment, str) else None,
@@ -290,8 +296,12 @@ class _Converter:
             nullable = True
         if not isinstance(nullable, bool):
             raise _damaged(here.column, "whether it may be null is not a boolean")
-        nullable = name != "key" and (nullable or self.physical)
-        return self.type(body, here).field(name, nullable=nullable, field_id=here.field_id())
+        return self.type(body, here).field(
+            name,
+            nullable=name != "key" and (nullable or self.any_null),
+            required=here.column if name != "key" and self.physical and not nullable else None,
+            field_id=here.field_id(),
+        )
 
 
 def _primitive(name: str, column: str) -> _Arrow:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 import pyarrow as pa
 
-from dv_maintenance.errors import DamagedTableError
+from dv_maintenance.errors import RefusedError
 from dv_maintenance.tables.delta.rows.schema import arrow_schema, delta_kind, is_void, physical_name
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def stats_columns(metadata: Metadata) -> tuple[tuple[str, ...], ...]:
 
     Raises
     ------
-    DamagedTableError : a property is invalid; and as ``arrow_schema``.
+    RefusedError : a property is invalid. And the errors of ``arrow_schema``.
     """
     return tuple(leaf.source for leaf in _leaves_wanted(metadata) if leaf.source)
 
@@ -168,7 +168,10 @@ def _column_names(text: str) -> list[list[str]]:
         part = _NAME_PART.match(text, position)
         name = "" if part is None else part[2].strip() if part[1] is None else part[1].replace("``", "`")
         if part is None or not name:
-            raise DamagedTableError(f"the property delta.dataSkippingStatsColumns is not a list of columns: {text!r}")
+            raise RefusedError(
+                f"the table property delta.dataSkippingStatsColumns is not a list of columns: {text[:100]!r}",
+                next_step="correct the property, or unset it",
+            )
         if separator == ",":
             names.append([])
         names[-1].append(name.lower())
@@ -181,7 +184,10 @@ def _number(metadata: Metadata, key: str, default: int, *, at_least: int) -> int
     if text is None:
         return default
     if not re.fullmatch(r"-?\d{1,9}", text) or int(text) < at_least:
-        raise DamagedTableError(f"the property {key} is not an integer of at least {at_least}: {text!r}")
+        raise RefusedError(
+            f"the table property {key} is not an integer of at least {at_least}: {text[:100]!r}",
+            next_step="correct the property, or unset it",
+        )
     return int(text)
 
 

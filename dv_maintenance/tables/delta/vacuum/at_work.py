@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from dv_maintenance.tables.delta.log.segment import commit_files, read_commits
+from dv_maintenance.units import parse_count
 
 if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
@@ -94,7 +95,7 @@ def _infos(actions: Sequence[Action]) -> list[Mapping[str, Any]]:
 def _retention(parameters: Mapping[str, Any]) -> int:
     """Milliseconds; 0, the most dangerous retention, if it is missing. Values are numbers or their text."""
     for name in ("specifiedRetentionMillis", "defaultRetentionMillis"):
-        text = str(parameters.get(name, "")).strip('"')
-        if text.isdecimal():
-            return int(text)
+        millis = parse_count(str(parameters.get(name, "")).strip('"'))
+        if millis is not None:
+            return millis
     return 0

@@ -41,6 +41,7 @@ from dv_maintenance.errors import DamagedDeletionVectorError, DamagedTableError
 from dv_maintenance.files.arrays import combined, int64s, strings
 from dv_maintenance.storage import NOT_PLAIN, RawName, staged_for
 from dv_maintenance.tables.model import ExpiredFile
+from dv_maintenance.units import count
 
 if TYPE_CHECKING:
     from dv_maintenance.storage import FileInfo, Storage
@@ -94,7 +95,8 @@ class Protected:
         counts = Counter([*self.paths.values(), *self.names.values()])
         lost = Counter(self.paths[path] for path in gone)
         return tuple(
-            f"{reason}: {counts[reason]:,} files" + (f", {lost[reason]:,} of them gone already" if lost[reason] else "")
+            f"{reason}: {count(counts[reason], 'file')}"
+            + (f", {lost[reason]:,} of them gone already" if lost[reason] else "")
             for reason in self.reasons
         )
 

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from dv_maintenance.dv.descriptor import DvDescriptor
 from dv_maintenance.errors import DvMaintenanceError, RefusedError
+from dv_maintenance.remedies import Remedy, setting
 from dv_maintenance.storage import RawName, Storage
 from dv_maintenance.tables.delta.load import load_snapshot
 from dv_maintenance.tables.delta.log.replay import tombstones
@@ -68,7 +69,7 @@ def protected_files(
     return Protected(paths, names, tuple(reasons))
 
 
-def _refused(snapshot: DeltaSnapshot, problem: str, next_step: str) -> RefusedError:
+def _refused(snapshot: DeltaSnapshot, problem: str, next_step: str | Remedy) -> RefusedError:
     return RefusedError(problem, table=snapshot.table, version=snapshot.version, next_step=next_step)
 
 
@@ -82,7 +83,7 @@ def _version(storage: Storage, snapshot: DeltaSnapshot, version: int, elsewhere:
         raise _refused(
             snapshot,
             f"version {version} is to be protected, but can't be read: {error.message}",
-            "remove it from the protected versions (protected_versions, --protect-version) if it is no longer needed",
+            Remedy("remove it from {} if it is no longer needed", (setting("protected_versions"),)),
         ) from error
     return paths_of(storage, old.files["path"], elsewhere) | dv_paths(storage, old.files, elsewhere)
 
@@ -157,8 +158,11 @@ def _no_checkpoint(checkpoint: Storage, problem: str) -> RefusedError:
     return RefusedError(
         f"{checkpoint.uri} is not the checkpoint folder of a stream that reads this table: {problem}",
         table=checkpoint.uri,
-        next_step="give the folder that the query uses as checkpointLocation (protected_streams, --protect-stream), or "
-        "leave it out if the stream is no longer used",
+        next_step=Remedy(
+            "give the folder that the query uses as checkpointLocation as {}, or leave it out if the stream is no "
+            "longer used",
+            (setting("protected_streams"),),
+        ),
     )
 
 
@@ -173,7 +177,10 @@ def _stream(storage: Storage, snapshot: DeltaSnapshot, place: str, elsewhere: se
         raise _refused(
             snapshot,
             f"the stream {place} continues at version {at.version}, whose commit is no longer in the log",
-            "start that stream with a new checkpoint, and remove the old one (protected_streams, --protect-stream)",
+            Remedy(
+                "start that stream with a new checkpoint, and remove the old one from {}",
+                (setting("protected_streams"),),
+            ),
         )
     found = _version(storage, snapshot, at.version, elsewhere) if at.initial else set()
     bodies = (
@@ -214,7 +221,7 @@ def _clone(storage: Storage, snapshot: DeltaSnapshot, place: str, elsewhere: set
         raise _refused(
             snapshot,
             f"the clone {place} can't be read: {error.message}",
-            "correct its path, or leave it out if the clone was deleted (clones, --protect)",
+            Remedy("correct its path in {}, or leave it out if the clone was deleted", (setting("clones"),)),
         ) from error
     return paths_of(storage, pa.array(absolute, pa.string()), elsewhere)
 

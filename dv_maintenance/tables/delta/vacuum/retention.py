@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from dv_maintenance.errors import RefusedError
+from dv_maintenance.units import limited
 
 if TYPE_CHECKING:
     from dv_maintenance.tables.model import Snapshot
@@ -31,13 +32,13 @@ def interval_millis(text: str) -> int:
 
     Raises
     ------
-    ValueError : not such an interval. Months and years have no fixed length; a bare number has no unit.
+    ValueError : not such an interval, or too long. Months and years have no fixed length; a bare number has no unit.
     """
     body = re.sub(r"^\s*interval\b", "", text, flags=re.IGNORECASE)
     pairs = _TERM.findall(body)
     if not pairs or _TERM.sub("", body).strip():
         raise ValueError(f"{text!r} is not an interval of weeks, days, hours, minutes, seconds or milliseconds")
-    return sum(int(amount) * _UNITS[unit.lower()] for amount, unit in pairs)
+    return limited(sum(int(amount) * _UNITS[unit.lower()] for amount, unit in pairs), text)
 
 
 def own_retention(snapshot: Snapshot) -> int:

@@ -29,12 +29,14 @@ import pyarrow.compute as pc
 
 from dv_maintenance.errors import DamagedTableError, DvMaintenanceError, RefusedError, StorageError, UsageError
 from dv_maintenance.files.arrays import bools, combined, int64s, numbers
+from dv_maintenance.remedies import Remedy, setting
 from dv_maintenance.storage import FileInfo, RawName
 from dv_maintenance.storage.failures import storage_failure
 from dv_maintenance.tables.delta.commit.presence import listed
 from dv_maintenance.tables.delta.commit.rewrites import commit_info_only
 from dv_maintenance.tables.delta.features import check_writable
 from dv_maintenance.tables.delta.load import load_with_tombstones
+from dv_maintenance.tables.delta.log.segment import LOG
 from dv_maintenance.tables.delta.rows.schema import partition_physical_names
 from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
 from dv_maintenance.tables.delta.vacuum.at_work import END, START
@@ -108,6 +110,7 @@ def vacuum(
     """
     snapshot, removed = load_with_tombstones(storage)
     check_writable(snapshot, "vacuum")
+    storage.check_target(f"{LOG}/new")
     own = own_retention(snapshot)
     if retention is not None:
         _check_retention(snapshot, retention, own, allow_short_retention)
@@ -341,8 +344,10 @@ def _check_retention(snapshot: DeltaSnapshot, requested: int, own: int, allow_sh
             "travel would lose files that they still need",
             table=snapshot.table,
             version=snapshot.version,
-            next_step=f"give at least {format_duration(own)}, lower the table property, or, if nothing else uses the "
-            "table now, allow a short retention explicitly",
+            next_step=Remedy(
+                "give at least {}, lower the table property, or, if nothing else uses the table now, give {}",
+                (setting("retention", format_duration(own)), setting("allow_short_retention", True)),
+            ),
         )
 
 

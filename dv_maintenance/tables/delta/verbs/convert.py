@@ -19,6 +19,7 @@ from dv_maintenance.errors import (
     TableNotFoundError,
 )
 from dv_maintenance.storage import FileExistsAlreadyError, RawName
+from dv_maintenance.storage.rehearsal import Rehearsal
 from dv_maintenance.tables.delta.commit.conflicts import Since
 from dv_maintenance.tables.delta.commit.live_file import LiveFile
 from dv_maintenance.tables.delta.commit.presence import listed, presence_of
@@ -52,7 +53,12 @@ def adopted(storage: Storage) -> int | None:
 
 
 def adopt(
-    storage: Storage, schema: pa.Schema, partition_columns: Sequence[str], files: Sequence[AddedFile]
+    storage: Storage,
+    schema: pa.Schema,
+    partition_columns: Sequence[str],
+    files: Sequence[AddedFile],
+    *,
+    dry_run: bool = False,
 ) -> int | None:
     """Commit version 0 with ``files``, which keep their places; ``None`` if another writer created the table first.
 
@@ -66,6 +72,8 @@ def adopt(
     UsageError : the schema has a type that Delta does not have.
     StorageError : says whether version 0 was committed, if that is known.
     """
+    if dry_run:
+        storage = Rehearsal.of(storage)
     _check_names(storage, schema)
     text, _ = schema_string(schema)
     now = time.time_ns() // 1_000_000

@@ -112,6 +112,7 @@ class _State:
 
     def steps(self) -> Iterator[DowngradeStep]:
         """The steps in order. Evaluation ends at the first step not done: the state of later ones is unknown."""
+        self._interval(RETENTION, DEFAULT_RETENTION)  # a step needs it once others are done
         undone = False
         for name, explanation, is_done in self._plan():
             if undone:

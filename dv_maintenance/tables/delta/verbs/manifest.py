@@ -17,7 +17,9 @@ from uuid import uuid4
 import pyarrow.compute as pc
 
 from dv_maintenance.errors import RefusedError, StorageError
+from dv_maintenance.remedies import Remedy, run, setting
 from dv_maintenance.storage import RawName
+from dv_maintenance.storage.rehearsal import Rehearsal
 from dv_maintenance.tables.delta.features import check_writable
 from dv_maintenance.tables.delta.rows.partitions import hive_folder
 from dv_maintenance.tables.delta.vacuum.expired import path_of
@@ -37,7 +39,7 @@ _NAME = "manifest"
 _BESIDE = re.compile(rf"\.{_NAME}\.(?:crc|[0-9a-f-]{{36}}\.tmp)|{_NAME}#[0-9]+")
 
 
-def write_manifests(storage: Storage, snapshot: DeltaSnapshot) -> ManifestResult:
+def write_manifests(storage: Storage, snapshot: DeltaSnapshot, *, dry_run: bool = False) -> ManifestResult:
     """Write the manifests of a snapshot and remove those of partitions that it does not have. Touches nothing outside
     ``_symlink_format_manifest``.
 
@@ -46,6 +48,8 @@ def write_manifests(storage: Storage, snapshot: DeltaSnapshot) -> ManifestResult
     RefusedError : files have DVs, a file name contains a line break, or a folder of manifests is a link.
     UnsupportedFeatureError : the table maps columns, or has features that we don't know.
     """
+    if dry_run:
+        storage = Rehearsal.of(storage)
     check_writable(snapshot, "manifest")
     _refuse_dvs(snapshot)
     manifests = dict(_manifests(storage, snapshot))
@@ -68,7 +72,8 @@ def write_manifests(storage: Storage, snapshot: DeltaSnapshot) -> ManifestResult
         )
         error.next_step = "run again: until then readers of manifests see files of different versions"
         raise
-    remove_empty_folders(storage, stale, below=_ROOT)
+    if not dry_run:
+        remove_empty_folders(storage, stale, below=_ROOT)
     return ManifestResult(snapshot.version, tuple(sorted(manifests)), snapshot.files.num_rows, tuple(stale))
 
 
@@ -80,7 +85,7 @@ def _refuse_dvs(snapshot: DeltaSnapshot) -> None:
             "they would return deleted rows",
             table=snapshot.table,
             version=snapshot.version,
-            next_step="purge first (dvm purge, or dvm manifest --purge-first)",
+            next_step=Remedy("purge first: {}, or {}", (run("purge", snapshot.table), setting("purge_first", True))),
         )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from dv_maintenance.storage import RawName
+from dv_maintenance.storage.rehearsal import Rehearsal
 from dv_maintenance.tables.delta.commit.live_adds import live_adds, recounted
 from dv_maintenance.tables.delta.commit.publish import Draft, operation_info, publish
 from dv_maintenance.tables.model import FileKey
@@ -19,10 +20,12 @@ if TYPE_CHECKING:
 __all__ = ["recount"]
 
 
-def recount(storage: Storage, base: DeltaSnapshot, rows: Mapping[FileKey, int]) -> int | None:
+def recount(storage: Storage, base: DeltaSnapshot, rows: Mapping[FileKey, int], *, dry_run: bool = False) -> int | None:
     """See ``RecountableTable``. An add of a live logical file replaces the one before (protocol: Action
     Reconciliation). delta-spark commits the same for ``ANALYZE TABLE ... COMPUTE DELTA STATISTICS``.
     """
+    if dry_run:
+        storage = Rehearsal.of(storage)
     live = live_adds(storage, base, [DeletedRows(key) for key in rows])
     info = operation_info(base, "COMPUTE STATS", {"predicate": []}, {"numUpdatedFiles": len(live)}, blind=False)
 

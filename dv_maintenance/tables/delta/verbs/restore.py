@@ -29,7 +29,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dv_maintenance.errors import ConflictError, DamagedTableError, DvMaintenanceError, RefusedError, UsageError
+from dv_maintenance.remedies import Remedy, setting
 from dv_maintenance.storage import RawName
+from dv_maintenance.storage.rehearsal import Rehearsal
 from dv_maintenance.tables.capabilities import RestoreResult
 from dv_maintenance.tables.delta.commit.conflicts import Since
 from dv_maintenance.tables.delta.commit.live_file import LiveFile
@@ -92,13 +94,13 @@ def restore(
     wanted = version if version is not None else version_at(storage, now, timestamp or 0)
     old = now if wanted == now.version else load_snapshot(storage, wanted)
     check_writable(old, "restore")
-    work = _Restore(storage, old, now, {"version": version, "timestamp": _sql_time(timestamp)}, vacuums_over)
     if dry_run:
-        work.refuse_beside_vacuums(())
-        work.plan(now)
-        return work.result(now.version, now.version, attempts=0, dry_run=True)
+        storage = Rehearsal.of(storage)
+    work = _Restore(storage, old, now, {"version": version, "timestamp": _sql_time(timestamp)}, vacuums_over)
     published = publish(storage, now, work.compose, writes="restore", max_attempts=max_attempts)
     before = work.now.version
+    if dry_run:
+        return work.result(before, before, attempts=0, dry_run=True)
     if published.version is not None:
         _check_presence_after(work, published.version)
     return work.result(before, before if published.version is None else published.version, attempts=published.attempts)
@@ -216,7 +218,10 @@ class _Restore:
             raise self._refused(
                 f"a running vacuum may be deleting its files: VACUUM START at version {first.version} (by "
                 f"{first.engine}) has no VACUUM END",
-                f"restore after that vacuum ends; if it was killed before its end, add --vacuum-over {first.version}",
+                Remedy(
+                    "restore after that vacuum ends; if it was killed before its end, add {}",
+                    (setting("vacuums_over", first.version),),
+                ),
             )
 
     def _check_presence(self, adds: Sequence[Action]) -> None:
@@ -234,7 +239,7 @@ class _Restore:
                 next_step="copy the file back from a backup first, or restore another version",
             )
 
-    def _refused(self, problem: str, next_step: str) -> RefusedError:
+    def _refused(self, problem: str, next_step: str | Remedy) -> RefusedError:
         return RefusedError(
             f"version {self.old.version} can't be restored: {problem}",
             table=self.storage.uri,

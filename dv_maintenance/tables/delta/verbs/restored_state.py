@@ -14,6 +14,7 @@ from typing import Any, Final
 import orjson
 
 from dv_maintenance.tables.delta.log.actions import FEATURE_READER, FEATURE_WRITER, Action, Metadata, Protocol
+from dv_maintenance.units import parse_count
 
 __all__ = ["restored_domains", "restored_metadata", "restored_protocol", "unrestorable"]
 
@@ -59,9 +60,9 @@ def restored_metadata(old: Metadata, now: Metadata) -> Metadata:
     """Schema, partitioning and properties of ``old``; identity and properties of the log from ``now``."""
     configuration = {key: value for key, value in old.configuration.items() if key not in _OF_THE_LOG}
     configuration |= {key: now.configuration[key] for key in _OF_THE_LOG if key in now.configuration}
-    ids = [each.configuration.get(_MAX_COLUMN_ID, "") for each in (old, now)]
-    if all(text.isdecimal() for text in ids):
-        configuration[_MAX_COLUMN_ID] = str(max(map(int, ids)))
+    ids = [parse_count(each.configuration.get(_MAX_COLUMN_ID, "")) for each in (old, now)]
+    if None not in ids:
+        configuration[_MAX_COLUMN_ID] = str(max(filter(None, ids), default=0))
     return replace(
         old,
         id=now.id,

@@ -24,6 +24,7 @@ from dv_maintenance.errors import (
 )
 from dv_maintenance.files.lance_library import lance_errors, library, open_dataset, reason_of, translated
 from dv_maintenance.storage import Storage
+from dv_maintenance.storage.rehearsal import Rehearsal
 from dv_maintenance.tables.lance.commit.deletion_files import described, new_deletion_file, write_deletions
 from dv_maintenance.tables.lance.commit.preflight import check_sound
 from dv_maintenance.tables.lance.layout import DELETIONS, check_folders
@@ -34,7 +35,7 @@ from dv_maintenance.tables.lance.rows.files import deletions_of
 from dv_maintenance.tables.lance.snapshot import LanceSnapshot
 from dv_maintenance.tables.model import FileKey
 from dv_maintenance.tables.parallel import in_parallel
-from dv_maintenance.tables.rows import ChangesOutcome, DeletedRows, RowChanges
+from dv_maintenance.tables.rows import ChangesOutcome, DeletedRows, RowChanges, rehearsed
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -54,6 +55,7 @@ def commit_deletes(
     operation: Mapping[str, Any],
     reads: Callable[[LanceSnapshot], bool],
     max_attempts: int = 10,
+    dry_run: bool = False,
 ) -> ChangesOutcome:
     """Commit the deletion of rows, see ``RowLevelTable.commit_changes``.
 
@@ -80,6 +82,8 @@ def commit_deletes(
         )
     if not changes.deleted:
         return ChangesOutcome(None, 0)
+    if dry_run:
+        storage = rehearsed(storage, changes)
     check_folders(storage)
     storage.prove_put_if_absent("_transactions")
     lance = library()
@@ -223,6 +227,8 @@ class _Commit:
                 uuid,
                 {OPERATION: str(operation["name"]), PARAMETERS: json.dumps(parameters)},
             )
+        if isinstance(self.storage, Rehearsal):
+            return base.version
         try:
             committed = lance.LanceDataset.commit(dataset, transaction, max_retries=max_attempts)
             return int(committed.version)

@@ -16,9 +16,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from dv_maintenance.errors import DamagedTableError, DvMaintenanceError, RefusedError, TableNotFoundError, UsageError
+from dv_maintenance.errors import DamagedTableError, DvMaintenanceError, RefusedError, UsageError
+from dv_maintenance.remedies import Remedy, run
 from dv_maintenance.storage import FileInfo, Storage, stamp_of
 from dv_maintenance.tables.lance.log.manifest import Manifest, parse_manifest
+from dv_maintenance.tables.not_found import not_found
 from dv_maintenance.tables.table import Probe
 
 __all__ = [
@@ -231,7 +233,9 @@ def _versions(storage: Storage, names: Iterable[str]) -> list[VersionFile]:
         raise RefusedError(
             "its manifests have both naming schemes (V1 and V2), so the newest version is ambiguous",
             table=storage.uri,
-            next_step="stop all writers, then finish the renaming with 'dvm rename-manifests TABLE'",
+            next_step=Remedy(
+                "stop all writers, then finish the renaming with {}", (run("rename-manifests", storage.uri),)
+            ),
         )
     return found
 
@@ -239,7 +243,7 @@ def _versions(storage: Storage, names: Iterable[str]) -> list[VersionFile]:
 def _found(storage: Storage, names: Iterable[str]) -> list[VersionFile]:
     names = list(names)
     if not names:
-        raise TableNotFoundError("there is no _versions folder", table=storage.uri, next_step="check the table's path")
+        raise not_found(storage, format="lance")
     found = [file for file in map(version_file, names) if file]
     if not found:
         raise DamagedTableError(

@@ -6,6 +6,8 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from dv_maintenance.errors import RefusedError, UsageError
+from dv_maintenance.remedies import Remedy, setting
+from dv_maintenance.units import limited
 
 if TYPE_CHECKING:
     from dv_maintenance.tables.lance.log.manifest import Manifest
@@ -47,7 +49,7 @@ def parse_age(text: str) -> int:
 
     Raises
     ------
-    ValueError : the text is not an age.
+    ValueError : the text is not an age, or too long.
     """
     seconds, at = 0.0, 0
     while match := _TERM.match(text, at):
@@ -56,7 +58,7 @@ def parse_age(text: str) -> int:
         seconds, at = seconds + float(match[1]) * _UNITS[match[2]], match.end()
     if at < len(text) or not at:
         raise ValueError(f"{text!r} is not an age such as 14days or 1h 30m")
-    return round(seconds * 1000)
+    return limited(round(seconds * 1000), text)
 
 
 def own_retention(manifest: Manifest, table: str) -> int:
@@ -102,8 +104,11 @@ def retention_of(manifest: Manifest, table: str, asked: int | None, *, allow_sho
             f"({source}): readers and time travel would lose versions that they still read",
             table=table,
             version=manifest.version,
-            next_step=f"give at least {format_duration(own)}, lower {OLDER_THAN} in the table's config, or, if nothing "
-            "else uses the table now, allow a short retention explicitly",
+            next_step=Remedy(
+                f"give at least {{}}, lower {OLDER_THAN} in the table's config, or, if nothing else uses the table "
+                "now, give {{}}",
+                (setting("retention", format_duration(own)), setting("allow_short_retention", True)),
+            ),
         )
     return asked
 

@@ -16,6 +16,7 @@ from dv_maintenance.tables.lance.log.history import manifests
 from dv_maintenance.tables.lance.log.manifest import Manifest, parse_fragment
 from dv_maintenance.tables.lance.log.versions import VERSIONS, VersionFile, all_versions, read_manifest, version_file
 from dv_maintenance.tables.lance.vacuum.expired import FOLDERS, INDICES
+from dv_maintenance.units import count
 
 if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
@@ -65,7 +66,7 @@ class LanceReturning:
                     f"version {manifest.version} was restored, but a concurrent vacuum deleted some of its files",
                     table=self.storage.uri,
                     version=manifest.version,
-                    done=f"{len(paths)} files were restored",
+                    done=f"restored {count(len(paths), 'file')}",
                     next_step="let the next vacuum delete that version again; do not run vacuum during undelete",
                 )
 

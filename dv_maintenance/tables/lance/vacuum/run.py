@@ -33,6 +33,7 @@ from dv_maintenance.errors import (
     UsageError,
 )
 from dv_maintenance.files.protobuf import BYTES, Shape, parse
+from dv_maintenance.remedies import Remedy, setting
 from dv_maintenance.storage import FileInfo, Storage, staged_for
 from dv_maintenance.tables.expiring import by_day
 from dv_maintenance.tables.guard import NO_GUARD, VacuumGuard
@@ -59,6 +60,7 @@ from dv_maintenance.tables.model import ExpiredFile, ExpiredFiles, ExpiringFiles
 from dv_maintenance.tables.parallel import in_parallel
 from dv_maintenance.tables.sweep import remove_empty_folders
 from dv_maintenance.tables.vacuum import Sweep, run
+from dv_maintenance.units import count
 
 __all__ = ["ORPHAN_AGE", "vacuum"]
 
@@ -188,7 +190,7 @@ class _Cleanup:
         removed = [file for file in self.files if file in chosen]
         expiring = self._expiring()
         report = ExpiredFiles(self.version, self.cutoff, self.kept_for, tuple(removed), dict(+self.kept), expiring)
-        pinned = tuple(f"{expired.pinned(version)}: {self.named[version]:,} files" for version in sorted(self.pins))
+        pinned = tuple(f"{expired.pinned(pin)}: {count(self.named[pin], 'file')}" for pin in sorted(self.pins))
         return VacuumResult(report, deleted, dry_run, self.version, self.version, protected=pinned)
 
     def _expiring(self) -> tuple[ExpiringFiles, ...] | None:
@@ -229,8 +231,7 @@ class _Cleanup:
                 f"version {min(lost)} is to be protected, but does not exist",
                 table=self.storage.uri,
                 version=self.version,
-                next_step="remove it from the protected versions (protected_versions, --protect-version) if it "
-                "is no longer needed",
+                next_step=Remedy("remove it from {} if it is no longer needed", (setting("protected_versions"),)),
             )
         tagged = {version for version, why in references.pinned.items() if why == expired.TAGGED}
         if gone := tagged - {file.version for file in files}:

@@ -15,6 +15,7 @@ refused after a commit within the last minute, and it ends with a search for man
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from typing import Final
 
 from dv_maintenance.errors import ConflictError, DvMaintenanceError, RefusedError
@@ -62,7 +63,15 @@ def rename_manifests(storage: Storage, *, dry_run: bool = False, now: int | None
         )
     old = sorted((file for file in files if file.scheme == "V1"), key=lambda file: file.version)
     result = RenamedManifests(newest.version, len(old), len({file.version for file in files} - _versions(old)), dry_run)
-    if dry_run or not old:
+    if not old:
+        return result
+    storage.check_target(old[0].path)
+    renamed = {file.version for file in files if file.scheme == "V2"}
+    for file in old:
+        if file.version in renamed:
+            with suppress(FileNotFoundError):  # renamed or cleaned up concurrently
+                _check_same(storage, file)
+    if dry_run:
         return result
     done: list[int] = []
 
@@ -87,6 +96,17 @@ def rename_manifests(storage: Storage, *, dry_run: bool = False, now: int | None
     return result
 
 
+def _check_same(storage: Storage, file: VersionFile) -> None:
+    """Raise RefusedError if a version has two different manifests."""
+    target = VersionFile(file.version, "V2").path
+    if storage.get(target) != storage.get(file.path):
+        raise RefusedError(
+            f"{file.path} and {target} are different manifests of version {file.version}: two writers committed it",
+            table=storage.uri,
+            next_step="find out which of them is right, move the other one out of the table, then run again",
+        )
+
+
 def _rename(storage: Storage, file: VersionFile) -> None:
     target = VersionFile(file.version, "V2").path
     try:
@@ -96,11 +116,7 @@ def _rename(storage: Storage, file: VersionFile) -> None:
     try:
         storage.create(target, data)
     except FileExistsAlreadyError:
-        if storage.get(target) != data:
-            raise RefusedError(
-                f"{file.path} and {target} are different manifests of version {file.version}: two writers committed it",
-                next_step="find out which of them is right, move the other one out of the table, then run again",
-            ) from None
+        _check_same(storage, file)
     storage.delete([file.path])
 
 

@@ -18,7 +18,7 @@ from dv_maintenance.tables.paimon.commit.publish import Draft, publish
 from dv_maintenance.tables.paimon.commit.rewrites import LiveFile, live_files
 from dv_maintenance.tables.paimon.layout import table_layout
 from dv_maintenance.tables.paimon.log.entries import FileId, added_entries, removal
-from dv_maintenance.tables.rows import ChangesOutcome, DeletedRows, RowChanges
+from dv_maintenance.tables.rows import ChangesOutcome, DeletedRows, RowChanges, rehearsed
 
 if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
@@ -36,6 +36,7 @@ def commit_deletes(
     operation: Mapping[str, Any],
     reads: Callable[[PaimonSnapshot], bool],
     max_attempts: int = 10,
+    dry_run: bool = False,
 ) -> ChangesOutcome:
     """Commit the deletion of rows, see ``RowLevelTable.commit_changes``. Like Paimon's DELETE, it is an OVERWRITE
     snapshot.
@@ -54,6 +55,8 @@ def commit_deletes(
         raise _wrong(base, "this release commits only deletions to Paimon tables, not new rows")
     if not changes.deleted:
         return ChangesOutcome(None, 0)
+    if dry_run:
+        place = rehearsed(place, changes)
     layout = table_layout(place)
     commit = _Commit(layout, base, _deletions(layout, base, changes.deleted))
     published = publish(place, base, commit.compose, writes="delete", max_attempts=max_attempts)

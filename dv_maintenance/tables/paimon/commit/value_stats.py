@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dv_maintenance.tables.paimon.log.binary_row import Moment, decode_row, encode_row
 from dv_maintenance.tables.paimon.rows.types import DataType, Field
+from dv_maintenance.units import parse_count
 
 if TYPE_CHECKING:
     from dv_maintenance.tables.paimon.log.schema import Schema
@@ -38,9 +39,8 @@ def stats_columns(schema: Schema) -> tuple[tuple[str, ...], ...]:
     """The columns for which a rewrite must report statistics, see ``RewriteTask``: those for which the table keeps
     statistics (``metadata.stats-mode``, ``fields.NAME.stats-mode``, ``metadata.stats-keep-first-n-columns``).
     """
-    first = schema.options.get("metadata.stats-keep-first-n-columns", "-1")
-    count = int(first) if first.isascii() and first.isdecimal() else len(schema.fields)
-    chosen = schema.fields[:count]
+    first = parse_count(schema.options.get("metadata.stats-keep-first-n-columns", "-1"))
+    chosen = schema.fields[:first]
     return tuple((each.name,) for each in chosen if each.type.root not in _NESTED and _mode(schema, each) != "none")
 
 

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from dv_maintenance.errors import DamagedTableError, TableNotFoundError, UnsupportedFeatureError, UsageError
 from dv_maintenance.storage import stamp_of
+from dv_maintenance.tables.not_found import not_found
 from dv_maintenance.tables.paimon.layout import SNAPSHOT, Layout, numbered
 from dv_maintenance.tables.paimon.log.documents import Document
 from dv_maintenance.tables.table import Probe
@@ -119,8 +120,10 @@ def all_versions(layout: Layout) -> list[int]:
             next_step="check the path; restore the snapshots from a backup if they were deleted",
         )
     if not layout.schemas():
+        if not layout.own:
+            raise not_found(layout.storage, format="paimon")
         raise TableNotFoundError(
-            "this folder has neither snapshots nor schemas of Paimon",
+            f"{layout.own} has neither snapshots nor schemas of Paimon",
             table=layout.uri,
             next_step="check the table's path",
         )

@@ -21,6 +21,7 @@ from pyarrow import types
 
 from dv_maintenance.dv import paimon
 from dv_maintenance.errors import RefusedError, UnsupportedFeatureError, UsageError
+from dv_maintenance.remedies import Remedy, setting
 from dv_maintenance.tables.model import FileKey
 from dv_maintenance.tables.paimon.features import check_nanoseconds, check_rows_readable
 from dv_maintenance.tables.paimon.layout import Layout
@@ -51,7 +52,7 @@ TAKEN: Final = frozenset({1, 3})
 _FORMATS: Final = ("parquet", "orc", "avro")
 _BATCH: Final = 65_536  # rows that become Python objects at once
 _SOURCE: Final = b"dvm:source"
-_LEAVE_OUT: Final = "leave it out with --columns, or let Paimon compact the table"
+_LEAVE_OUT: Final = Remedy("leave it out with {}, or let Paimon compact the table", (setting("columns"),))
 _UNITS: Final = ("ms", "us", "ns")
 # Bits of an integer type -> decimal digits that hold each of its values.
 _DIGITS: Final = {8: 3, 16: 5, 32: 10, 64: 19}

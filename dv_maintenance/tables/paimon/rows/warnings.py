@@ -12,14 +12,13 @@ from dv_maintenance.tables.paimon.layout import INDEX, SNAPSHOT, Layout, numbere
 from dv_maintenance.tables.paimon.log.index_manifest import IndexManifest
 from dv_maintenance.tables.paimon.log.snapshots import SnapshotFile, read_snapshot_file
 from dv_maintenance.tables.parallel import in_parallel
-from dv_maintenance.units import format_size
+from dv_maintenance.units import count, format_size, parse_count
 
 __all__ = ["index_garbage", "last_compaction", "snapshots_kept", "when"]
 
 # How many snapshots are searched for a compaction, and Paimon's default for snapshot.num-retained.min.
 _SEARCHED: Final = 20
 _KEPT: Final = 10
-_DIGITS: Final = 10
 _COMPACT: Final = "COMPACT"
 
 
@@ -43,7 +42,7 @@ def last_compaction(layout: Layout, newest: SnapshotFile) -> list[str]:
     found = [each for each in in_parallel(layout.storage, ids, partial(_snapshot, layout)) if each is not None]
     last = next((each for each in found if each.kind == _COMPACT), None)
     if last is None:
-        return [f"none of its newest {len(found)} snapshots is a compaction"]
+        return [f"none of its newest {count(len(found), 'snapshot')} is a compaction"]
     ago = "the newest one" if last.id == newest.id else f"{newest.id - last.id} before the newest one"
     return [f"the last compaction was snapshot {last.id} of {when(last.timestamp)}, {ago}"]
 
@@ -52,13 +51,13 @@ def snapshots_kept(layout: Layout, options: Options) -> list[str]:
     """The number of snapshots, if it exceeds the number that the table must keep."""
     names, complete = layout.storage.first_names(f"{layout.own}{SNAPSHOT}")
     versions = [version for name in names if (version := numbered(name, "snapshot-"))]
-    least = options.values.get("snapshot.num-retained.min", "").strip()
-    if len(versions) <= (int(least) if least.isdecimal() and len(least) < _DIGITS else _KEPT):
+    least = parse_count(options.values.get("snapshot.num-retained.min", "").strip())
+    if len(versions) <= (_KEPT if least is None else least):
         return []
     oldest = _snapshot(layout, min(versions)) if complete else None
     since = f", the oldest of {when(oldest.timestamp)}" if oldest else ""
-    count = f"{len(versions)}{'' if complete else ' or more'}"
-    return [f"{count} snapshots are kept{since}: files that only they need take up space until they expire"]
+    number = f"{len(versions)}{'' if complete else ' or more'}"
+    return [f"{number} snapshots are kept{since}: files that only they need take up space until they expire"]
 
 
 def _snapshot(layout: Layout, version: int) -> SnapshotFile | None:

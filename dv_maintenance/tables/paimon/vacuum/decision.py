@@ -24,6 +24,7 @@ from dv_maintenance.errors import (
     VerificationError,
 )
 from dv_maintenance.files.arrays import strings
+from dv_maintenance.remedies import Remedy, setting
 from dv_maintenance.storage import FileInfo, Storage, plain_uri
 from dv_maintenance.tables.model import ExpiredFile
 from dv_maintenance.tables.paimon.features import check_known_kind
@@ -51,6 +52,7 @@ from dv_maintenance.tables.paimon.vacuum.retained import (
 )
 from dv_maintenance.tables.paimon.vacuum.retention import Retention, retention_of
 from dv_maintenance.tables.parallel import in_parallel
+from dv_maintenance.units import count
 
 __all__ = [
     "BRANCHED",
@@ -295,8 +297,7 @@ class Plan:
                 f"snapshot {min(lost)} is to be protected, but does not exist",
                 table=self.layout.uri,
                 version=self.newest,
-                next_step="remove it from the protected versions (protected_versions, --protect-version) if it "
-                "is no longer needed",
+                next_step=Remedy("remove it from {} if it is no longer needed", (setting("protected_versions"),)),
             )
 
     def protected(self) -> tuple[str, ...]:
@@ -305,7 +306,7 @@ class Plan:
         pinned = sorted(self.pins)
         found = self.needed.reader.resolve([every[number] for number in pinned if number in every])
         sizes = [len(each.data) + len(each.named) for each in found]
-        return tuple(f"{expiry.pinned(n)}: {size:,} files" for n, size in zip(pinned, sizes, strict=True))
+        return tuple(f"{expiry.pinned(n)}: {count(size, 'file')}" for n, size in zip(pinned, sizes, strict=True))
 
     def _changelog_plan(self, references: References) -> ChangelogPlan:
         """The changelogs to write and to delete when ``expired`` is deleted."""

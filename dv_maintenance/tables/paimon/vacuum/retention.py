@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from dv_maintenance.errors import RefusedError, UsageError
+from dv_maintenance.remedies import Remedy, setting
+from dv_maintenance.units import limited
 
 __all__ = [
     "ORPHAN_AGE",
@@ -88,12 +90,12 @@ def duration_millis(text: str) -> int:
 
     Raises
     ------
-    ValueError : it is not a duration, or has two units (``1h30m``).
+    ValueError : it is not a duration, has two units (``1h30m``), or is too long.
     """
     match = re.fullmatch(r"([0-9]{1,18})\s*([a-zµ]*)", text.strip().lower())
     if match is None or match[2] not in _UNITS:
         raise ValueError(f"{text[:100]!r} is not a duration such as '1 h', '7 d' or '30 min'")
-    return -(-int(match[1]) * _UNITS[match[2]] // 1_000_000)
+    return limited(-(-int(match[1]) * _UNITS[match[2]] // 1_000_000), text)
 
 
 def retention_of(options: Mapping[str, str], table: str, requested: int | None, *, allow_short: bool) -> Retention:
@@ -127,8 +129,10 @@ def retention_of(options: Mapping[str, str], table: str, requested: int | None, 
             f"a retention of {format_duration(requested)} is shorter than the table's own {format_duration(own)} "
             f"({source}): readers and time travel would lose snapshots that they still read",
             table=table,
-            next_step=f"give at least {format_duration(own)}, lower {_TIME} of the table, or, if nothing else uses the "
-            "table now, allow a short retention explicitly",
+            next_step=Remedy(
+                f"give at least {{}}, lower {_TIME} of the table, or, if nothing else uses the table now, give {{}}",
+                (setting("retention", format_duration(own)), setting("allow_short_retention", True)),
+            ),
         )
     return Retention(requested, requested if allow_short else max(ORPHAN_AGE, requested), least, None, changelogs)
 

@@ -20,6 +20,7 @@ from dv_maintenance.tables.paimon.rows.partitions import Partitions
 from dv_maintenance.tables.paimon.vacuum.orphans import list_files
 from dv_maintenance.tables.paimon.vacuum.references import MissingError, ReferenceReader
 from dv_maintenance.tables.paimon.vacuum.retained import read_ref
+from dv_maintenance.units import count
 
 if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
@@ -87,7 +88,7 @@ class PaimonReturning:
                     f"snapshot {file.number} was restored, but a concurrent vacuum or expiry deleted some of its files",
                     table=layout.uri,
                     version=file.number,
-                    done=f"{len(paths)} files were restored",
+                    done=f"restored {count(len(paths), 'file')}",
                     next_step="let the next vacuum delete that snapshot again; do not run vacuum during undelete",
                 )
 

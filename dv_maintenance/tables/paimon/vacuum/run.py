@@ -69,6 +69,7 @@ from dv_maintenance.tables.paimon.vacuum.changelogs import is_same
 from dv_maintenance.tables.paimon.vacuum.decision import MovedError, Plan, check_options, is_unchanged
 from dv_maintenance.tables.paimon.vacuum.retained import Ref, moved, read_references
 from dv_maintenance.tables.vacuum import Sweep, run
+from dv_maintenance.units import parse_count
 
 if TYPE_CHECKING:
     from dv_maintenance.access import Access
@@ -76,7 +77,6 @@ if TYPE_CHECKING:
 __all__ = ["check_cleanable", "vacuum"]
 
 _ATTEMPTS: Final = 3  # number of plans before a run gives up because of concurrent changes
-_HINT: Final = 19  # every id has fewer digits
 _ROLLED_BACK: Final = "it was rolled back to the snapshot that was just deleted, which has been restored"
 
 
@@ -304,7 +304,7 @@ class _Rules:
             hint = self.storage.get(f"{folder}/EARLIEST").strip()
         except FileNotFoundError:
             return 0
-        return int(hint) if hint.isdigit() and len(hint) < _HINT else 0
+        return parse_count(hint.decode(errors="replace")) or 0
 
     def _delete_changelogs(self, files: Sequence[ExpiredFile]) -> None:
         """Delete changelogs that are too old, oldest first, and update the hint."""
