@@ -63,7 +63,8 @@ class AnnouncedRun:
         from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 
         try:
-            return str(RuntimeTaskInstance.get_dagrun_state(self.dag_id, self.run_id)) in _ACTIVE
+            # An enumeration whose text is DagRunState.RUNNING, and which equals its value.
+            return RuntimeTaskInstance.get_dagrun_state(self.dag_id, self.run_id) in _ACTIVE
         except AirflowRuntimeError as error:
             if error.error.error.name != "DAGRUN_NOT_FOUND":
                 raise

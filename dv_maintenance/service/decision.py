@@ -32,7 +32,8 @@ class Attempts:
     ``ended`` : when the last one ended, epoch milliseconds; 0 without any.
     ``how`` : what became of the last one, such as ``failed`` or ``was canceled``.
     ``refusal`` : its error, if it would recur in the same run; ``None``: it may have passed.
-    ``damage`` : that error is about the table's files, which somebody can restore without a commit.
+    ``damage`` : that error is about the table's files or the rights to them, which somebody can restore without a
+        commit.
     ``idle`` : it succeeded, and changed nothing.
     """
 
@@ -127,7 +128,8 @@ def _blocked(run: RunRequest, attempts: Attempts, again: int | None) -> Decision
     if attempts.refusal is not None:
         until += ["other settings", "another release"]
     if attempts.damage:
-        until.append("the files or the rights to be restored")
+        # A look sees no other damage, and not whether it may write.
+        until.append("missing files or the right to read them to be back")
     if again is not None:
         until.append(format_instant(again))
     waiting = f"waiting for {', '.join(until[:-1])} or {until[-1]}" if len(until) > 1 else f"waiting for {until[0]}"

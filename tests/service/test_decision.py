@@ -9,6 +9,7 @@ import pytest
 
 from dv_maintenance.service.decision import Attempts, Decision, Facts, decide
 from dv_maintenance.service.due import RunRequest
+from dv_maintenance.units import format_instant
 
 HOUR = 3_600_000
 DAY = 24 * HOUR
@@ -80,7 +81,14 @@ def test_damage_waits_from_the_first_failure() -> None:
     found = waits(refusal="A file is missing.", damage=True)
     assert found == [1, 2, 4, 8, 16, 24, 24, 24, 24]
     assert all(one <= other for one, other in pairwise(wait for wait in found if wait is not None))
-    assert decided(Attempts(1, NOW, refusal="A file is missing.", damage=True)).kind == "damaged"
+    waiting = decided(Attempts(1, NOW, refusal="It may not write.", damage=True))
+    assert waiting.kind == "damaged"
+    # Not for the right to write: nobody sees it given back before the next run.
+    assert waiting.reason == (
+        "optimize at version 7 failed, and would fail again; waiting for a new version, other settings, another "
+        "release, missing files or the right to read them to be back or "
+        f"{format_instant(NOW + HOUR)}. It may not write."
+    )
 
 
 @pytest.mark.parametrize(("readable_since", "requested"), [(None, False), (0, False), (NOW, False), (NOW + 1, True)])

@@ -88,7 +88,7 @@ def test_one_answer_everywhere(tmp_path: Path, format: str, harm: str) -> None:
     HARM[harm](root, backend)
     assert set(answers().values()) == {False}
     (row,) = scan([table])
-    assert "dvm fsck" in str(row.error)
+    assert "dvm.fsck(" in str(row.error)
 
 
 def sensor_finds_it_readable(table: TableSettings) -> bool:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from support.places import ROOT
+from support.unprivileged import obeying_permissions
 
 __all__ = ["ENVIRONMENT", "PARTS", "Airflow", "eventually", "without_airflow"]
 
@@ -93,7 +94,7 @@ class Airflow:
             quiet = ["--skip-serve-logs"] if part in {"scheduler", "triggerer"} else []
             log = (self.home / f"{part}.log").open("ab")
             self.processes[part] = subprocess.Popen(
-                [ENVIRONMENT / "bin" / "airflow", part, *quiet],
+                [*obeying_permissions(), ENVIRONMENT / "bin" / "airflow", part, *quiet],
                 env=self.env,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -160,12 +161,12 @@ class Airflow:
     def runs(self, dag: str | None = None) -> list[dict[str, Any]]:
         """Runs of a DAG, oldest first."""
         found = self.rows(
-            "select dag_id, run_id, run_type, state, start_date, end_date from dag_run"
+            "select dag_id, run_id, run_type, state, queued_at, start_date, end_date from dag_run"
             + (" where dag_id = ?" if dag else "")
             + " order by id",
             *([dag] if dag else []),
         )
-        return [dict(zip(("dag", "run", "type", "state", "start", "end"), row, strict=True)) for row in found]
+        return [dict(zip(("dag", "run", "type", "state", "queued", "start", "end"), row, strict=True)) for row in found]
 
     def tasks(self, dag: str | None = None) -> list[dict[str, Any]]:
         found = self.rows(

@@ -8,21 +8,26 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any, TypeVar
 
 import dagster as dg
 import yaml
 from dagster import DagsterEventType as Event
+
+from support.unprivileged import obeying_permissions
 
 __all__ = ["JOB", "LOCATION", "Deployment", "Event", "Span", "eventually"]
 
@@ -87,22 +92,28 @@ class Deployment:
     """``folder`` holds everything: the instance, the code location, a log file per process.
 
     ``tables_file``: the tables to maintain, with the ``engine``. ``sensors``: jobs by name of the sensor;
-    they are stopped, and evaluate every few seconds once they are switched on. The instance has the settings that
-    ``sensors/dagster.yaml`` recommends, but monitors its processes every other second.
+    they are stopped, and evaluate every few seconds once they are switched on. ``others``: more code locations with
+    such sensors, the file of tables by name. The instance has the settings that ``sensors/dagster.yaml`` recommends,
+    but monitors its processes every other second.
     """
 
     def __init__(
-        self, folder: Path, tables_file: Path, *, sensors: Mapping[str, Sequence[str]], engine: str = "local"
+        self,
+        folder: Path,
+        tables_file: Path,
+        *,
+        sensors: Mapping[str, Sequence[str]],
+        engine: str = "local",
+        others: Mapping[str, Path] | None = None,
     ) -> None:
         self.folder = folder
         self.home = folder / "home"
         self.home.mkdir(parents=True)
-        self._code = folder / "location.py"
-        self._code.write_text(
-            _CODE.format(
-                tables=str(tables_file), sensors=[(name, list(jobs)) for name, jobs in sensors.items()], engine=engine
-            )
-        )
+        self._code: dict[str, Path] = {}
+        for location, tables in {LOCATION: tables_file, **(others or {})}.items():
+            code = self._code[location] = folder / f"location_{location}.py"
+            wanted = [(name, list(jobs)) for name, jobs in sensors.items()]
+            code.write_text(_CODE.format(tables=str(tables), sensors=wanted, engine=engine))
         settings = yaml.safe_load(SETTINGS.read_text())
         sooner = {"poll_interval_seconds", *settings["run_monitoring"]} - {"enabled", "max_runtime_seconds"}
         settings["run_monitoring"] |= dict.fromkeys(sooner, 2)
@@ -116,16 +127,22 @@ class Deployment:
 
     def start(self) -> None:
         """All of them, and returns once the page's API answers and the daemon is at work."""
-        code, self._web = _free_port(), _free_port()
-        server = {"host": "127.0.0.1", "port": code, "location_name": LOCATION}
+        self._web = _free_port()
+        ports = {location: _free_port() for location in self._code}
+        servers = [
+            {"grpc_server": {"host": "127.0.0.1", "port": port, "location_name": location}}
+            for location, port in ports.items()
+        ]
         workspace = self.folder / "workspace.yaml"
-        workspace.write_text(yaml.safe_dump({"load_from": [{"grpc_server": server}]}))
-        self._run("code", "-m", "dagster", "api", "grpc", "-h", "127.0.0.1", "-p", str(code), "-f", str(self._code))
-        eventually("the code server listens", lambda: self._alive() and _listens(code))
+        workspace.write_text(yaml.safe_dump({"load_from": servers}))
+        for location, port in ports.items():
+            code = ["-p", str(port), "-f", str(self._code[location])]
+            self._run(f"code_{location}", "-m", "dagster", "api", "grpc", "-h", "127.0.0.1", *code)
+        eventually("the code servers listen", lambda: self._alive() and all(map(_listens, ports.values())))
         self._run("daemon", "-c", _DAEMON, "run", "-w", str(workspace))
         web = ["-h", "127.0.0.1", "-p", str(self._web), "-w", str(workspace)]
         self._run("web", "-m", "dagster_webserver", *web)
-        eventually("the webserver knows the location", lambda: self._alive() and self._knows_the_location())
+        eventually("the webserver knows the locations", lambda: self._alive() and self._knows_the_locations())
         eventually("the daemon is at work", lambda: self._alive() and self.instance.get_daemon_statuses())
 
     def stop(self) -> None:
@@ -139,6 +156,15 @@ class Deployment:
                     process.wait(timeout=10)
         self.instance.dispose()
 
+    def crash(self) -> None:
+        """SIGKILL to all of them at once, runs included, as when the host goes down. ``start`` brings it up again."""
+        for process in self._processes:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+        for process in self._processes:
+            process.wait()
+        self._processes.clear()
+
     def owns(self, process: int) -> bool:
         """Whether it is one of the deployment's processes."""
         try:
@@ -147,10 +173,10 @@ class Deployment:
             return False
 
     def _run(self, name: str, *arguments: str) -> None:
-        with (self.folder / f"{name}.log").open("wb") as log:
+        with (self.folder / f"{name}.log").open("ab") as log:
             self._processes.append(
                 subprocess.Popen(
-                    [sys.executable, *arguments],
+                    [*obeying_permissions(), sys.executable, *arguments],
                     cwd=self.folder,
                     env={**os.environ, "DAGSTER_HOME": str(self.home)},
                     stdout=log,
@@ -166,10 +192,10 @@ class Deployment:
                 raise AssertionError("\n".join(["a process of the deployment is gone", *logs]))
         return True
 
-    def _knows_the_location(self) -> bool:
+    def _knows_the_locations(self) -> bool:
         with suppress(OSError, json.JSONDecodeError):
             found = self.ask("{locationStatusesOrError {... on WorkspaceLocationStatusEntries {entries {loadStatus}}}}")
-            return [entry["loadStatus"] for entry in found["entries"]] == ["LOADED"]
+            return [entry["loadStatus"] for entry in found["entries"]] == ["LOADED"] * len(self._code)
         return False
 
     # -- what the page does ----------------------------------------------------------------------------------------
@@ -187,8 +213,9 @@ class Deployment:
         return found
 
     def switch_on(self, *sensors: str) -> None:
-        for sensor in sensors:
-            selector = {"repositoryLocationName": LOCATION, "repositoryName": _REPOSITORY, "sensorName": sensor}
+        """In each code location."""
+        for location, sensor in product(self._code, sensors):
+            selector = {"repositoryLocationName": location, "repositoryName": _REPOSITORY, "sensorName": sensor}
             answer = self.ask(
                 "mutation($s: SensorSelector!) {startSensor(sensorSelector: $s)"
                 " {__typename ... on PythonError {message}}}",
@@ -210,11 +237,13 @@ class Deployment:
         return str(answer["run"]["runId"])
 
     def cancel(self, run: str) -> None:
-        """As the page does."""
+        """As the page does. Nothing happens to a run that is over by then."""
         answer = self.ask(
-            "mutation($r: String!) {terminateRun(runId: $r) {__typename ... on PythonError {message}}}", r=run
+            "mutation($r: String!) {terminateRun(runId: $r) {__typename ... on TerminateRunFailure {message}"
+            " ... on PythonError {message}}}",
+            r=run,
         )
-        assert answer["__typename"] == "TerminateRunSuccess", answer
+        assert answer["__typename"] == "TerminateRunSuccess" or self.run(run).is_finished, answer
 
     def backfill(self, asset: str, partitions: Iterable[str]) -> str:
         """Materialize partitions of an asset; the backfill's id."""
@@ -281,6 +310,29 @@ class Deployment:
 
         for state in self.instance.all_instigator_state(instigator_type=InstigatorType.SENSOR):
             yield from self.instance.get_ticks(state.instigator_origin_id, state.selector_id)
+
+    def said(self, tick: Any) -> str:
+        """What a tick shows on the page: why it was skipped, and its log."""
+        from dagster._core.definitions.instigation_logger import get_instigation_log_records
+
+        records = [] if tick.log_key is None else get_instigation_log_records(self.instance, tick.log_key)
+        lines = [re.sub(rf"^{_REPOSITORY} - \S+ - ", "", record["msg"]) for record in records]
+        return "\n".join(filter(None, [*lines, tick.skip_reason, tick.error and tick.error.message]))
+
+    def later(self, seconds: float) -> None:
+        """Everything on record about runs so far happened that much longer ago."""
+        history = self.home / "history"
+        with closing(sqlite3.connect(history / "runs.db", timeout=60)) as runs, runs:
+            runs.execute("update runs set start_time = start_time - ?1, end_time = end_time - ?1", (seconds,))
+            for column in ("create_timestamp", "update_timestamp"):
+                back = f"strftime('%Y-%m-%d %H:%M:%f', {column}, '-{seconds} seconds')"
+                runs.execute(f"update runs set {column} = {back}")
+        for file in (history / "runs").glob("*-*.db"):
+            with closing(sqlite3.connect(file, timeout=60)) as log, log:
+                for number, text in log.execute("select id, event from event_logs").fetchall():
+                    event = json.loads(text)
+                    event["timestamp"] -= seconds
+                    log.execute("update event_logs set event = ? where id = ?", (json.dumps(event), number))
 
     def _log(self, run: str, kinds: Iterable[Event]) -> Sequence[Any]:
         return self.instance.all_logs(run, of_type=set(kinds))
