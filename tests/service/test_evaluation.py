@@ -183,7 +183,7 @@ def test_a_damaged_table_gets_a_run_when_its_files_are_back(make: MakeTable) -> 
     assert waiting.requests == ()
     assert waiting.reason == (
         "orders: optimize at version 2 failed, and would fail again; waiting for a new version, other settings, "
-        f"another release, the files or the rights to be restored or {format_instant(ended + 2 * HOUR)}. "
+        f"another release, missing files or the right to read them to be back or {format_instant(ended + 2 * HOUR)}. "
         "A checksum is wrong."
     )
     where.failed["orders:optimize"] = Attempts(2, now() - 2 * HOUR - 1, refusal="A checksum is wrong.", damage=True)

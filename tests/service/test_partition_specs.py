@@ -118,4 +118,4 @@ def test_a_day_without_files_of_its_own(table: MemoryTable) -> None:
     changes = {"partitions": [{"ts_day": "2026-10-31"}]}
     with pytest.raises(UsageError, match="no live file is in ts_day=2026-10-31") as refusal:
         verbs.optimize(watched(table, DAYS), table, MemoryEngine, changes=changes)
-    assert "from ts_day=2026-11-20 to ts_day=2026-11-21" in (refusal.value.next_step or "")
+    assert "from ts_day=2026-11-20 to ts_day=2026-11-21" in str(refusal.value.next_step)

@@ -87,7 +87,7 @@ def check_applicable(table: Table, snapshot: Snapshot, plan: MaintenancePlan) ->
     problem = None
     if (plan.table, plan.format) != (table.uri, table.format):
         problem = f"the plan is for the {plan.format} table {plan.table}"
-    elif plan.version > snapshot.version:
+    elif plan.version != snapshot.version and not table.follows(snapshot.version, plan.version):
         problem = f"the plan is for version {plan.version}, which this table does not have"
     if problem:
         raise UsageError(problem, table=table.uri, version=snapshot.version, next_step="make a plan for this table")
