@@ -9,16 +9,14 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 import dagster as dg
-from dagster._core.execution.backfill import BulkActionsFilter, BulkActionStatus
-from dagster._core.storage.tags import AUTO_RETRY_RUN_ID_TAG, WILL_RETRY_TAG
 
 from dv_maintenance.dagster import naming
+from dv_maintenance.dagster.internals import AUTO_RETRY_RUN_ID_TAG, WILL_RETRY_TAG, BulkActionsFilter, BulkActionStatus
 from dv_maintenance.service.settings import JOBS
 from dv_maintenance.units import format_duration
 
 if TYPE_CHECKING:
-    from dagster._core.definitions.assets.graph.base_asset_graph import BaseAssetGraph
-
+    from dv_maintenance.dagster.internals import BaseAssetGraph
     from dv_maintenance.service.tables_file import TableSettings
 
 __all__ = ["Working", "at_work", "defined_elsewhere", "said_of", "working_on"]

@@ -13,8 +13,7 @@ from dv_maintenance.service.checks import FSCK
 from dv_maintenance.service.settings import JOBS
 
 if TYPE_CHECKING:
-    from dagster._core.definitions.assets.graph.base_asset_graph import BaseAssetGraph
-
+    from dv_maintenance.dagster.internals import BaseAssetGraph
     from dv_maintenance.service.tables_file import Job, TableSettings
 
 __all__ = ["build_dv_fsck_job", "build_dv_job", "build_dv_presets", "build_dv_schedule"]

@@ -7,12 +7,11 @@ from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 
 import dagster as dg
-from dagster._core.execution.backfill import PartitionBackfill
-from dagster._core.utils import make_new_backfill_id
 
 from dv_maintenance.dagster import metadata, naming, partitions
 from dv_maintenance.dagster.at_work import at_work, working_on
 from dv_maintenance.dagster.downstream import asset_graph, reads_downstream
+from dv_maintenance.dagster.internals import PartitionBackfill, make_new_backfill_id
 from dv_maintenance.dagster.logs import shown_in
 from dv_maintenance.errors import DvMaintenanceError
 from dv_maintenance.service import verbs

@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 import dagster as dg
-from dagster._check import CheckError
-from dagster._core.definitions.assets.graph.base_asset_graph import BaseAssetGraph
 
 from dv_maintenance.dagster import naming
+from dv_maintenance.dagster.internals import BaseAssetGraph, CheckError
 from dv_maintenance.service.reads import DOWNSTREAM_DAYS, Materialization, downstream_reads
 from dv_maintenance.service.settings import JOBS
 

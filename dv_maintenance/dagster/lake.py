@@ -10,12 +10,12 @@ from hashlib import sha256
 from typing import Final
 
 import dagster as dg
-from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecord
 
 from dv_maintenance.dagster import metadata, naming
 from dv_maintenance.dagster.assets import GROUP
 from dv_maintenance.dagster.costs import costs_by_month
 from dv_maintenance.dagster.errors import in_dagster_terms
+from dv_maintenance.dagster.internals import AssetCheckExecutionRecord
 from dv_maintenance.dagster.logs import shown_in
 from dv_maintenance.service.checks import FSCK, Finding, Severity, check_names
 from dv_maintenance.service.cursor import TableState

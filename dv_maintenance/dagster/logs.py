@@ -8,8 +8,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Final
 
-from dagster._core.log_manager import DagsterLogHandler
-
+from dv_maintenance.dagster.internals import DagsterLogHandler
 from dv_maintenance.errors import redacted
 
 __all__ = ["shown_in", "without_omissions"]

@@ -8,16 +8,16 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
-from dagster._core.storage.tags import (
-    ASSET_PARTITION_RANGE_END_TAG,
-    ASSET_PARTITION_RANGE_START_TAG,
-    MAX_RUNTIME_SECONDS_TAG,
-)
 
 from dv_maintenance.dagster import naming
 from dv_maintenance.dagster.at_work import at_work, defined_elsewhere, said_of, working_on
 from dv_maintenance.dagster.checks import check_evaluation
 from dv_maintenance.dagster.downstream import asset_graph, reads_downstream
+from dv_maintenance.dagster.internals import (
+    ASSET_PARTITION_RANGE_END_TAG,
+    ASSET_PARTITION_RANGE_START_TAG,
+    MAX_RUNTIME_SECONDS_TAG,
+)
 from dv_maintenance.dagster.lake import refresh
 from dv_maintenance.dagster.logs import shown_in
 from dv_maintenance.dagster.metadata import of_findings, render
@@ -31,8 +31,7 @@ from dv_maintenance.service.reports.health import of_inspection
 from dv_maintenance.service.settings import JOBS
 
 if TYPE_CHECKING:
-    from dagster._core.definitions.assets.graph.base_asset_graph import BaseAssetGraph
-
+    from dv_maintenance.dagster.internals import BaseAssetGraph
     from dv_maintenance.service.checks import Finding
     from dv_maintenance.service.due import RunRequest
     from dv_maintenance.service.reads import Reads

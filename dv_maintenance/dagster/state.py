@@ -12,15 +12,18 @@ from abc import abstractmethod
 from pathlib import Path
 
 import dagster as dg
-from dagster._core.definitions.definitions_load_context import DefinitionsLoadContext, DefinitionsLoadType
-from dagster._utils.env import using_dagster_dev
 from dagster.components.component.state_backed_component import StateBackedComponent
 from dagster.components.utils.defs_state import DefsStateConfig, DefsStateConfigArgs, ResolvedDefsStateConfig
 from dagster.components.utils.project_paths import get_local_state_path
-from dagster_shared.serdes.objects.models.defs_state_info import DefsStateManagementType
 from pydantic import Field
 
+from dv_maintenance.dagster.internals import guarded
 from dv_maintenance.errors import DvMaintenanceError
+
+with guarded():
+    from dagster._core.definitions.definitions_load_context import DefinitionsLoadContext, DefinitionsLoadType
+    from dagster._utils.env import using_dagster_dev
+    from dagster_shared.serdes.objects.models.defs_state_info import DefsStateManagementType
 
 __all__ = ["ListedOnce"]
 
