@@ -33,7 +33,7 @@ if TYPE_CHECKING:
         vacuum,
         zorder,
     )
-    from dv_maintenance.dagster.component import DvMaintainedTables
+    from dv_maintenance.dagster.component import DvMaintainedTablesComponent
     from dv_maintenance.engine.local import LocalEngine
     from dv_maintenance.engine.spark import SparkEngine
     from dv_maintenance.maintenance.planning.policy import Policy
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from dv_maintenance.spark_source import register
 
 __all__ = [
-    "DvMaintainedTables",
+    "DvMaintainedTablesComponent",
     "LocalEngine",
     "MaintenancePlan",
     "Policy",
@@ -80,7 +80,8 @@ __version__ = "0.2.0"
 logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 _HOMES = {
-    # dg looks for components here.
+    # dg looks for components here. The second is the first's old name, which is no part of `__all__`.
+    "DvMaintainedTablesComponent": "dv_maintenance.dagster.component",
     "DvMaintainedTables": "dv_maintenance.dagster.component",
     "LocalEngine": "dv_maintenance.engine.local",
     "MaintenancePlan": "dv_maintenance.maintenance.planning.steps",
@@ -94,7 +95,7 @@ _HOMES = {
 
 def __getattr__(name: str) -> Any:
     # On first use only: this import costs nothing, and the layers below do not depend on Dagster or PySpark.
-    if name in __all__:
+    if name in __all__ or name in _HOMES:
         from importlib import import_module
 
         return getattr(import_module(_HOMES.get(name, "dv_maintenance.api")), name)
@@ -102,4 +103,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__, *_HOMES})

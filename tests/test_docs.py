@@ -96,7 +96,7 @@ def parse_click(program: str, words: list[str]) -> None:
     while isinstance(command, click.Group):
         if words[:2] == ["scaffold", "defs"]:
             # Its commands are the components that it finds: test_dagster_component.py runs it.
-            assert words[2] == "dv_maintenance.DvMaintainedTables"
+            assert words[2] == "dv_maintenance.DvMaintainedTablesComponent"
             return
         name, *words = words
         command = command.get_command(context, name)
@@ -122,11 +122,11 @@ def test_yaml_loads(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     elif name == "tables.yaml":
         load_tables(WatchConfig.load(str(file)), len(yaml.safe_load(text)["tables"]))
     elif name == "defs.yaml":
-        from dv_maintenance import DvMaintainedTables
+        from dv_maintenance import DvMaintainedTablesComponent
 
         for document in yaml.safe_load_all(text):
-            assert document["type"] == "dv_maintenance.DvMaintainedTables"
-            component = DvMaintainedTables.from_attributes_dict(attributes=document["attributes"])
+            assert document["type"] == "dv_maintenance.DvMaintainedTablesComponent"
+            component = DvMaintainedTablesComponent.from_attributes_dict(attributes=document["attributes"])
             body = {**document["attributes"], "folders": []}
             load_tables(WatchConfig.model_validate(body), len(component.tables or ()))
     elif name == "run.yaml":

@@ -71,7 +71,7 @@ def test_dagster_says_which_extra_it_needs() -> None:
         "import importlib.util as u; real = u.find_spec\n"
         "u.find_spec = lambda name, package=None: None if name == 'dagster' else real(name, package)\n"
         "import dv_maintenance.cli\n"
-        "try:\n    from dv_maintenance import DvMaintainedTables\n"
+        "try:\n    from dv_maintenance import DvMaintainedTablesComponent\n"
         "except ModuleNotFoundError as error:\n    print(error)\n"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from dv_maintenance.dagster.automation import build_dv_fsck_job, build_dv_job, build_dv_presets, build_dv_schedule
     from dv_maintenance.dagster.backfills import build_dv_backfills
     from dv_maintenance.dagster.checks import build_dv_checks
-    from dv_maintenance.dagster.component import DvMaintainedTables
+    from dv_maintenance.dagster.component import DvMaintainedTablesComponent
     from dv_maintenance.dagster.costs import costs_by_month
     from dv_maintenance.dagster.erasure import build_erasure_job
     from dv_maintenance.dagster.lake import build_dv_lake_report
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from dv_maintenance.dagster.translator import DvTranslator
 
 __all__ = [
-    "DvMaintainedTables",
+    "DvMaintainedTablesComponent",
     "DvTranslator",
     "SparkResource",
     "build_dv_assets",
@@ -58,7 +58,8 @@ if find_spec("dagster") is None:
     )
 
 _HOMES = {
-    "DvMaintainedTables": "component",
+    "DvMaintainedTablesComponent": "component",
+    "DvMaintainedTables": "component",  # its old name
     "DvTranslator": "translator",
     "SparkResource": "resources",
     "build_dv_assets": "assets",

@@ -1,4 +1,4 @@
-"""``dv_maintenance.DvMaintainedTables``: the tables of a YAML file as Dagster definitions."""
+"""``dv_maintenance.DvMaintainedTablesComponent``: the tables of a YAML file as Dagster definitions."""
 
 # Without `from __future__ import annotations`: Dagster reads the annotations of fields.
 
@@ -34,7 +34,7 @@ from dv_maintenance.service.tables_file import TableSettings, WatchConfig
 if TYPE_CHECKING:
     from dagster_shared.yaml_utils.source_position import SourcePositionTree
 
-__all__ = ["DvMaintainedTables"]
+__all__ = ["DvMaintainedTables", "DvMaintainedTablesComponent"]
 
 
 def _as_it_is(context: dg.ResolutionContext, value: Any) -> Any:
@@ -96,7 +96,7 @@ else:
 
 
 @dg.scaffold_with(DvScaffolder)
-class DvMaintainedTables(_Listing):
+class DvMaintainedTablesComponent(_Listing):
     """Maintained tables: their assets, checks, sensor, jobs and schedules.
 
     Sensor and schedules start stopped, unless ``default_status`` is ``running``. A subclass may override
@@ -246,6 +246,17 @@ class DvMaintainedTables(_Listing):
         if tree is None:
             return Document(data, type(self).__name__)
         return Document(data, tree.position.filename, dict(_lines(tree.children.get("attributes", tree), ())))
+
+
+class DvMaintainedTables(DvMaintainedTablesComponent):
+    """The old name of ``dv_maintenance.DvMaintainedTablesComponent``."""
+
+    def build_defs_from_state(self, context: dg.ComponentLoadContext, state_path: Path | None) -> dg.Definitions:
+        dg.get_dagster_logger().warning(
+            f"{self._document().source}: DvMaintainedTables is now called DvMaintainedTablesComponent. The old name "
+            "still works, and a later release removes it: change `type:`, or the import"
+        )
+        return super().build_defs_from_state(context, state_path)
 
 
 def _assets(table: TableSettings, where: str) -> list[dg.AssetsDefinition]:

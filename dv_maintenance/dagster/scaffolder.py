@@ -1,4 +1,4 @@
-"""``dg scaffold defs dv_maintenance.DvMaintainedTables NAME`` writes a file that loads as it is."""
+"""``dg scaffold defs dv_maintenance.DvMaintainedTablesComponent NAME`` writes a file that loads as it is."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ class ListedOnce(StateBackedComponent, dg.Model, dg.Resolvable):
 
     @property
     def defs_state_config(self) -> DefsStateConfig:
-        key = self.defs_state.key or f"DvMaintainedTables[{self.name}]"
+        key = self.defs_state.key or f"DvMaintainedTables[{self.name}]"  # the component's name when the key was chosen
         # Dagster's own refresh in `dg dev` fails the location where a listing fails; see build_defs.
         return DefsStateConfig(key=key, management_type=self.defs_state.management_type, refresh_if_dev=False)
 

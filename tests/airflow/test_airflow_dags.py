@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 FILE = """
-type: dv_maintenance.DvMaintainedTables
+type: dv_maintenance.DvMaintainedTablesComponent
 attributes:
   name: lake
   defaults: {owners: ["team:sales"], group_name: raw}

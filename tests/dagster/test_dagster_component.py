@@ -17,7 +17,7 @@ import pytest
 from dagster.components.testing.utils import DefsFolderSandbox, create_defs_folder_sandbox
 from support.places import ROOT
 
-from dv_maintenance import DvMaintainedTables
+from dv_maintenance import DvMaintainedTablesComponent
 from dv_maintenance.dagster import (
     DvTranslator,
     SparkResource,
@@ -35,7 +35,7 @@ from dv_maintenance.tables import open_table
 from dv_maintenance.testing.delta_builder import DeltaBuilder
 
 MakeTable = Callable[..., TableSettings]
-Load = Callable[..., tuple[DvMaintainedTables, dg.Definitions]]
+Load = Callable[..., tuple[DvMaintainedTablesComponent, dg.Definitions]]
 TABLE = dg.AssetKey(["shop", "orders"])
 
 
@@ -47,7 +47,7 @@ class UpperCase(DvTranslator):
         return spec.merge_attributes(metadata={"named": f"{table.name}: {job}"})
 
 
-class Translated(DvMaintainedTables):
+class Translated(DvMaintainedTablesComponent):
     def get_translator(self) -> DvTranslator:
         return UpperCase()
 
@@ -62,15 +62,30 @@ def sandbox() -> Iterator[DefsFolderSandbox]:
 def load(sandbox: DefsFolderSandbox) -> Load:
     """The component and its definitions from the attributes of a ``defs.yaml``, as text."""
 
-    def build(attributes: str, component: type[DvMaintainedTables] = DvMaintainedTables) -> Any:
+    def build(attributes: str, component: type[DvMaintainedTablesComponent] = DvMaintainedTablesComponent) -> Any:
         path = sandbox.scaffold_component(component_cls=component, defs_path="lake")
         body = textwrap.indent(textwrap.dedent(attributes).strip(), "  ")
-        name = "dv_maintenance.DvMaintainedTables" if component is DvMaintainedTables else f"{__name__}.Translated"
+        name = (
+            "dv_maintenance.DvMaintainedTablesComponent"
+            if component is DvMaintainedTablesComponent
+            else f"{__name__}.Translated"
+        )
         (path / "defs.yaml").write_text(f"type: {name}\nattributes:\n{body}\n")
         with sandbox.load_component_and_build_defs(path) as loaded:
             return loaded
 
     return build
+
+
+def test_the_old_name_loads_and_says_the_new_one(sandbox: DefsFolderSandbox, caplog: pytest.LogCaptureFixture) -> None:
+    path = sandbox.scaffold_component(component_cls=DvMaintainedTablesComponent, defs_path="lake")
+    (path / "defs.yaml").write_text(
+        "type: dv_maintenance.DvMaintainedTables\n"
+        "attributes: {tables: [{path: /lake/orders}], spark: {engine: local}}\n"
+    )
+    with sandbox.load_component_and_build_defs(path) as (_, defs):
+        assert "orders" in keys(defs)
+    assert "DvMaintainedTables is now called DvMaintainedTablesComponent" in caplog.text
 
 
 def spec(defs: dg.Definitions, *path: str) -> dg.AssetSpec:
@@ -223,7 +238,8 @@ def test_a_table_on_disk_shows_its_format(load: Load, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "part", ["Settings", "Table", "Folder", "Schedule", "Sensor", "Spark", "Window", "Report", "DvMaintainedTables"]
+    "part",
+    ["Settings", "Table", "Folder", "Schedule", "Sensor", "Spark", "Window", "Report", "DvMaintainedTablesComponent"],
 )
 def test_fields_have_plain_defaults(part: str) -> None:
     """Dagster 1.11 can't derive the model of a component with a factory in it."""
@@ -461,7 +477,7 @@ def test_a_translator_may_keep_other_names_of_jobs() -> None:
 
 @pytest.mark.parametrize("scaffold_format", ["yaml", "python"])
 def test_what_the_scaffolder_writes_loads(sandbox: DefsFolderSandbox, scaffold_format: Any) -> None:
-    path = sandbox.scaffold_component(component_cls=DvMaintainedTables, scaffold_format=scaffold_format)
+    path = sandbox.scaffold_component(component_cls=DvMaintainedTablesComponent, scaffold_format=scaffold_format)
     with sandbox.build_all_defs() as defs:
         assert "orders/dv/orders_vacuum" in keys(defs)
         dg.Definitions.validate_loadable(defs)
@@ -488,7 +504,7 @@ def schema_errors() -> Callable[[dict[str, Any]], list[tuple[list[Any], str]]]:
     """What ``dg check yaml`` says of attributes: places and messages."""
     from jsonschema import Draft202012Validator
 
-    model = DvMaintainedTables.get_model_cls()
+    model = DvMaintainedTablesComponent.get_model_cls()
     assert model is not None
     validator = Draft202012Validator(model.model_json_schema())
     return lambda attributes: [(list(each.absolute_path), each.message) for each in validator.iter_errors(attributes)]
@@ -548,7 +564,7 @@ def test_the_documentations_condition_requests_a_run_at_its_hour(
 ) -> None:
     page = (ROOT / "docs" / "guides" / "many-tables.md").read_text()
     (example,) = (each for each in page.split("```yaml\n")[1:] if "post_processing" in each.split("```")[0])
-    path = sandbox.scaffold_component(component_cls=DvMaintainedTables, defs_path="lake")
+    path = sandbox.scaffold_component(component_cls=DvMaintainedTablesComponent, defs_path="lake")
     (path / "defs.yaml").write_text(example.split("```")[0])
     with sandbox.load_component_and_build_defs(path) as (_, defs):
         assert spec(defs, "orders", "dv", "orders_optimize").metadata["runbook"] == "https://wiki.example.com/lake"

@@ -25,7 +25,7 @@ from dv_maintenance.testing.delta_builder import DeltaBuilder
 pytestmark = pytest.mark.processes
 
 Run = Callable[..., str]
-COMPONENT = "dv_maintenance.DvMaintainedTables"
+COMPONENT = "dv_maintenance.DvMaintainedTablesComponent"
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def is_ours(warning: str) -> bool:
     """``FILE:LINE: CATEGORY: TEXT``, where the file is the one that uses what is warned of."""
     file, _, text = warning.partition(": ")
     places = (str(ROOT / "dv_maintenance"), str(ROOT / "sensors"))
-    return file.startswith(places) or "dv_maintenance" in text or "DvMaintainedTables" in text
+    return file.startswith(places) or "dv_maintenance" in text or "DvMaintainedTablesComponent" in text
 
 
 @pytest.mark.parametrize("whole", [False, pytest.param(True, marks=pytest.mark.deep)], ids=["short", "whole"])

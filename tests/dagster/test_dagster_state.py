@@ -16,7 +16,7 @@ from dagster._core.definitions.definitions_load_context import DefinitionsLoadCo
 from dagster.components.testing.utils import DefsFolderSandbox, create_defs_folder_sandbox
 from packaging.version import Version
 
-from dv_maintenance import DvMaintainedTables
+from dv_maintenance import DvMaintainedTablesComponent
 from dv_maintenance.errors import StorageError, UsageError
 from dv_maintenance.service import listing
 from dv_maintenance.testing.delta_builder import DeltaBuilder
@@ -41,7 +41,7 @@ def sandbox() -> Iterator[DefsFolderSandbox]:
 @pytest.fixture
 def load(sandbox: DefsFolderSandbox) -> Load:
     """A component with one folder of tables, its options secret; and its definitions."""
-    path = sandbox.scaffold_component(component_cls=DvMaintainedTables, defs_path="lake")
+    path = sandbox.scaffold_component(component_cls=DvMaintainedTablesComponent, defs_path="lake")
     body = """
         name: lake
         defaults: {storage_options: {key: hunter2}}
@@ -49,7 +49,7 @@ def load(sandbox: DefsFolderSandbox) -> Load:
         spark: {engine: local}
     """
     text = textwrap.indent(textwrap.dedent(body).strip(), "  ")
-    (path / "defs.yaml").write_text(f"type: dv_maintenance.DvMaintainedTables\nattributes:\n{text}\n")
+    (path / "defs.yaml").write_text(f"type: dv_maintenance.DvMaintainedTablesComponent\nattributes:\n{text}\n")
 
     def build() -> Any:
         with sandbox.load_component_and_build_defs(path) as loaded:

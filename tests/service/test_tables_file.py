@@ -34,7 +34,8 @@ def file(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
     text = KEYS
     if request.param == "component":
         body = "".join(f"  {line}\n" for line in KEYS.splitlines())
-        text = f"type: dv_maintenance.DvMaintainedTables\nattributes:\n{body}requirements: {{env: [DVM_TEST_KEY]}}\n"
+        text = f"type: dv_maintenance.DvMaintainedTablesComponent\nattributes:\n{body}"
+        text += "requirements: {env: [DVM_TEST_KEY]}\n"
     (tmp_path / "defs.yaml").write_text(text)
     return tmp_path / "defs.yaml"
 
@@ -81,7 +82,7 @@ def test_mistakes_name_file_and_line(file: Path, old: str, new: str, said: str, 
 
 def test_a_file_of_several_components(tmp_path: Path) -> None:
     file = tmp_path / "defs.yaml"
-    one = "type: dv_maintenance.DvMaintainedTables\nattributes: {name: %s, tables: [{path: %s}]}\n"
+    one = "type: dv_maintenance.DvMaintainedTablesComponent\nattributes: {name: %s, tables: [{path: %s}]}\n"
     file.write_text(one % ("a", "x") + "---\n" + one % ("b", "y"))
     assert [config.name for config in WatchConfig.load_all(str(file))] == ["a", "b"]
     with pytest.raises(UsageError, match="has 2 documents"):

@@ -84,7 +84,7 @@ def test_it_maintains_the_tables_of_the_component_s_file(tmp_path: Path) -> None
             builder.delete(lambda rows: pc.less(rows["id"], 40))
     file = tmp_path / "defs.yaml"
     file.write_text(
-        "type: dv_maintenance.DvMaintainedTables\n"
+        "type: dv_maintenance.DvMaintainedTablesComponent\n"
         "attributes:\n"
         "  defaults:\n"
         "    jobs: [optimize, vacuum, manifest]\n"

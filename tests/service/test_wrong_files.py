@@ -57,7 +57,7 @@ WRONG = [
     ("tables:\n  - path: a\n  schedule: daily", "is not plain YAML", 3),
     ("tables:\n  - path: *nowhere", "is not plain YAML", 2),
     ("tables:\n  - path: a\n    storage_options: {key: '{{ env.DVM_NOT_SET }}'}", "DVM_NOT_SET is not set", 3),
-    ("type: dv_maintenance.DvMaintainedTables\nattributes:\n  tables:\n    - pth: a", "did you mean path?", 4),
+    ("type: dv_maintenance.DvMaintainedTablesComponent\nattributes:\n  tables:\n    - pth: a", "did you mean path?", 4),
     ("- path: a", "must hold keys and values, not list", 1),
 ]
 
@@ -150,7 +150,7 @@ def test_open(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         builder.append(pa.table({"id": [1], "day": ["x"]}, schema))
     file = tmp_path / "defs.yaml"
     file.write_text(
-        "type: dv_maintenance.DvMaintainedTables\nattributes:\n  folders:\n    - path: lake\n  tables:\n"
+        "type: dv_maintenance.DvMaintainedTablesComponent\nattributes:\n  folders:\n    - path: lake\n  tables:\n"
         "    - {path: one, partitions: region}\n    - path: gone\n    - {path: lake/a, policy: {erase_within: 5d}}\n"
     )
     assert cli.main(["check", str(file)]) == 0
