@@ -14,12 +14,13 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain, combinations
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from week_lake import FORMATS, LakeTable, Undo
 
@@ -128,11 +129,11 @@ class Lake:
         self.formats = formats
         every = [f"{what}_{each}" for each in formats for what in ("gone", "hurt", "torn", "barred", "again")]
         first = formats[0]
-        shapes = {name: {"format": name.rpartition("_")[2]} for name in every}
+        shapes: dict[str, dict[str, Any]] = {name: {"format": name.rpartition("_")[2]} for name in every}
         shapes |= {name: {"format": first} for name in ("lower", "higher", "lost", "shut")}
         shapes |= dict.fromkeys(("stopped", "killed", "crashed"), LARGE)
         shapes |= {name: {} for name in ("queued", "swept", self.TWICE)}
-        self.tables = {name: LakeTable(folder / name, **shape) for name, shape in shapes.items()}  # type: ignore[arg-type]
+        self.tables = {name: LakeTable(folder / name, **shape) for name, shape in shapes.items()}
         self.file, self.twin = folder / "tables.yaml", folder / "twin.yaml"
         jobs = {"swept": "jobs: [optimize, vacuum], policy: {min_file_size: 0, vacuum_every: 20s, vacuum_min_bytes: 1}"}
         settings = [*settings, "defaults: {policy: {min_file_size: 0}}"]  # nothing is due before somebody deletes
@@ -418,9 +419,7 @@ class Week:
             def found(table: LakeTable = table) -> str | None:
                 return next((word for word in self.face.words(table.name, since) if re.search(pattern, word)), None)
 
-            word = self._eventually(
-                f"a look says /{pattern}/ of {table.name}", found, lambda table=table: self._last(table)
-            )
+            word = self._eventually(f"a look says /{pattern}/ of {table.name}", found, partial(self._last, table))
             if word:
                 self.tell(f"  {table.name}: {word[:300]}")
 
@@ -453,7 +452,7 @@ class Week:
             time.sleep(1)
         return True
 
-    def _due(self, tables: Iterator[LakeTable] | Sequence[LakeTable]) -> list[str]:
+    def _due(self, tables: Iterable[LakeTable]) -> list[str]:
         found = self.lake.look()
         due = [table for table in tables if found[table.name].error or "optimize" in found[table.name].due]
         return [f"{table.name} is due at version {found[table.name].version}: {self._last(table)}" for table in due]
