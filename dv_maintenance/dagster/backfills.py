@@ -9,7 +9,7 @@ from collections.abc import Set as AbstractSet
 import dagster as dg
 
 from dv_maintenance.dagster import metadata, naming, partitions
-from dv_maintenance.dagster.at_work import at_work, working_on
+from dv_maintenance.dagster.active_runs import at_work, working_on
 from dv_maintenance.dagster.downstream import asset_graph, reads_downstream
 from dv_maintenance.dagster.internals import PartitionBackfill, make_new_backfill_id
 from dv_maintenance.dagster.logs import shown_in

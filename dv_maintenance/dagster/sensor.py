@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 
 from dv_maintenance.dagster import naming
-from dv_maintenance.dagster.at_work import at_work, defined_elsewhere, said_of, working_on
+from dv_maintenance.dagster.active_runs import at_work, defined_elsewhere, said_of, working_on
 from dv_maintenance.dagster.checks import check_evaluation
 from dv_maintenance.dagster.downstream import asset_graph, reads_downstream
 from dv_maintenance.dagster.internals import (

@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyarrow import types
 
 from dv_maintenance.dml.caching import cached
-from dv_maintenance.dml.exact import INEXACT, Converter, as_text, from_json, from_text, from_typed, in_bulk
+from dv_maintenance.dml.key_casts import INEXACT, Converter, as_text, from_json, from_text, from_typed, in_bulk
 from dv_maintenance.dml.names import alike, quoted
 from dv_maintenance.dml.rows import spark_errors
 from dv_maintenance.dml.spark_types import spark_schema

@@ -19,7 +19,7 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
-from dv_maintenance.dml.exact import Number
+from dv_maintenance.dml.key_casts import Number
 from dv_maintenance.errors import UsageError
 from dv_maintenance.resources import raise_if_refused
 

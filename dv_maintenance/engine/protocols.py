@@ -10,7 +10,7 @@ from dv_maintenance.engine.span import WHOLE, Span
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from dv_maintenance.engine.parquet.surgery import Copies
+    from dv_maintenance.engine.parquet.row_group_copy import Copies
     from dv_maintenance.engine.rows.live_rows import LiveRows
     from dv_maintenance.tables.predicate import Predicate
     from dv_maintenance.tables.work import OutputFile, SourceFile

@@ -9,12 +9,12 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from dv_maintenance.engine.ahead import ahead, open_ahead, read_ahead
 from dv_maintenance.engine.file_formats import checker_of, rewriter_of
 from dv_maintenance.engine.parquet.calendars import CalendarKeys, readers_use_keys
 from dv_maintenance.engine.parquet.codecs import codec_of_sources
 from dv_maintenance.engine.parquet.footer import BATCH_BYTES, compressed_bytes
 from dv_maintenance.engine.parquet.reader import SourceReader
+from dv_maintenance.engine.prefetch import ahead, open_ahead, read_ahead
 from dv_maintenance.engine.rows.ordering import Ordering
 from dv_maintenance.engine.scan import open_source
 from dv_maintenance.engine.writer import RollingWriter, as_optional
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from dv_maintenance.engine.parquet.codecs import KnownFile
-    from dv_maintenance.engine.parquet.surgery import Copies
+    from dv_maintenance.engine.parquet.row_group_copy import Copies
     from dv_maintenance.engine.protocols import Reader
     from dv_maintenance.engine.rows_so_far import OnRows
     from dv_maintenance.tables.work import ScanTask, SourceFile

@@ -24,7 +24,7 @@ from dv_maintenance.tables.model import REQUIRED, FileKey
 from dv_maintenance.tables.work import ScanTask, SourceFile
 
 if TYPE_CHECKING:
-    from dv_maintenance.engine.parquet.surgery import Copies
+    from dv_maintenance.engine.parquet.row_group_copy import Copies
     from dv_maintenance.engine.protocols import NewFile, Reader
     from dv_maintenance.storage import Storage
     from dv_maintenance.tables.fingerprint import Fingerprint

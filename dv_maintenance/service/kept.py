@@ -1,6 +1,6 @@
 """What inspections keep from one tick to the next: the last snapshot of each table, in the memory of this process.
 
-If a table's log grew by a few commits, an inspection builds on the kept snapshot (``tables.looks``). Decisions are
+If a table's log grew by a few commits, an inspection builds on the kept snapshot (``tables.incremental``). Decisions are
 never kept: health and plan are computed from the snapshot, no matter what it was built from. Runs do not use it.
 """
 
@@ -16,7 +16,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Final
 
 from dv_maintenance.errors import UsageError
-from dv_maintenance.tables.looks import AdvancingTable
+from dv_maintenance.tables.incremental import AdvancingTable
 from dv_maintenance.units import parse_size
 
 if TYPE_CHECKING:

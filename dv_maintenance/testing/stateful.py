@@ -31,7 +31,7 @@ from dv_maintenance.tables.model import Snapshot
 from dv_maintenance.testing.backends import TableBackend
 from dv_maintenance.testing.file_logs import check_steps
 from dv_maintenance.testing.history import InterferingEngine, TableHistory
-from dv_maintenance.testing.looks import check_advanced
+from dv_maintenance.testing.incremental import check_advanced
 
 __all__ = ["HISTORIES", "Judge", "TableHistories"]
 

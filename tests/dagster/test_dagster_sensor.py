@@ -16,7 +16,7 @@ import pytest
 from support.attempts import CASES
 
 from dv_maintenance.dagster import naming
-from dv_maintenance.dagster.at_work import defined_elsewhere
+from dv_maintenance.dagster.active_runs import defined_elsewhere
 from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.maintenance.execution.apply import maintain
 from dv_maintenance.maintenance.planning.policy import Policy

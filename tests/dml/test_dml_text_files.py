@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dv_maintenance.dml.exact import Number
+from dv_maintenance.dml.key_casts import Number
 from dv_maintenance.dml.text_files import FaultError, columns_of, records, text_files
 from dv_maintenance.errors import UsageError
 from dv_maintenance.storage import Storage

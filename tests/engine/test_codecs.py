@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from test_rewrite_task import read_duckdb, read_polars, read_pyarrow
 
-from dv_maintenance.engine.parquet import codecs, surgery
+from dv_maintenance.engine.parquet import codecs, row_group_copy
 from dv_maintenance.engine.parquet.codecs import codec_of_sources
 from dv_maintenance.engine.rewrite import rewrite
 from dv_maintenance.storage import Storage
@@ -73,7 +73,7 @@ def test_what_a_writer_left_uncompressed_does_not_count(lake: Any) -> None:
 
 def test_copies_keep_theirs(lake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """One file, three codecs: every reader takes each column chunk for what its metadata says."""
-    monkeypatch.setattr(surgery, "_LARGE_ROWS", ROWS)
+    monkeypatch.setattr(row_group_copy, "_LARGE_ROWS", ROWS)
     parts = [rows(0), rows(ROWS), rows(2 * ROWS, ROWS - 1)]
     sources = [
         lake.write(part, f"{codec}.parquet", compression=codec, use_dictionary=False)
@@ -88,7 +88,7 @@ def test_copies_keep_theirs(lake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_codec_that_is_required(lake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(surgery, "_LARGE_ROWS", ROWS)
+    monkeypatch.setattr(row_group_copy, "_LARGE_ROWS", ROWS)
     source = lake.write(rows(0), compression="gzip")
     assert rewrite(lake.task([source], SCHEMA, compression="zstd")).details["row_groups_copied"] == 0
     assert codecs_of(lake.outputs()[0]) == ["ZSTD"]

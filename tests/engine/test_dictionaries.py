@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from support.parquet_lake import Lake
 from test_rewrite_task import EVERYTHING, read_duckdb, read_polars, read_pyarrow, rows
 
-from dv_maintenance.engine.parquet import output, surgery, writer
+from dv_maintenance.engine.parquet import output, row_group_copy, writer
 from dv_maintenance.engine.rewrite import rewrite
 from dv_maintenance.errors import DamagedTableError
 from dv_maintenance.files.parquet_footer import footer_bytes
@@ -147,7 +147,7 @@ def test_only_text_outside_of_other_columns_is_kept(lake: Any, kept: list[set[in
 
 def test_files_of_unknown_writers_are_decoded(lake: Any, kept: list[set[int]], monkeypatch: pytest.MonkeyPatch) -> None:
     """A value may occur twice in a dictionary of theirs, which Arrow reads as another one."""
-    monkeypatch.setattr(surgery.Writer, "of", lambda _: None)
+    monkeypatch.setattr(row_group_copy.Writer, "of", lambda _: None)
     source = replace(lake.write(table_of(["a", "b", None, "a"])), dv=lake.dv([3]))
     rewrite(lake.task([source], SCHEMA))
     assert kept == [set()]
@@ -177,7 +177,7 @@ def test_every_type_beside_kept_dictionaries(lake: Any, kept: list[set[int]]) ->
 def test_row_groups_are_copied_beside_kept_dictionaries(
     lake: Any, kept: list[set[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(surgery, "_LARGE_ROWS", 100)
+    monkeypatch.setattr(row_group_copy, "_LARGE_ROWS", 100)
     table = table_of([f"{row % 9}" for row in range(600)])
     source = lake.write(table, row_group_size=100)
     result = rewrite(lake.task([replace(source, dv=lake.dv([250, 550]))], SCHEMA, stats_columns=STATS))

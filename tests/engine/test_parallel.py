@@ -18,7 +18,7 @@ from test_rewrite_task import COLUMNS, read_duckdb, read_polars, read_pyarrow, r
 from dv_maintenance.engine import rewrite as rewriting
 from dv_maintenance.engine.cores import default_threads
 from dv_maintenance.engine.local import LocalEngine
-from dv_maintenance.engine.parquet import layout, output, surgery, writer
+from dv_maintenance.engine.parquet import layout, output, row_group_copy, writer
 from dv_maintenance.engine.parquet.output import _shares
 from dv_maintenance.engine.rewrite import rewrite
 from dv_maintenance.errors import DamagedTableError
@@ -132,7 +132,7 @@ def test_the_file_is_the_same(lake: Any, options: dict[str, Any], asked: Callabl
 def test_beside_row_groups_that_are_copied(
     lake: Any, monkeypatch: pytest.MonkeyPatch, target: int, first: int, *, int96: bool
 ) -> None:
-    monkeypatch.setattr(surgery, "_LARGE_ROWS", GROUP)
+    monkeypatch.setattr(row_group_copy, "_LARGE_ROWS", GROUP)
     options = {"use_deprecated_int96_timestamps": int96, "store_decimal_as_integer": True, "write_page_index": True}
     source = lake.write(EVERYTHING, row_group_size=GROUP, **options)
     gone = [first * GROUP + 7, (first + 1) * GROUP + 7, 3 * GROUP, 3 * GROUP + 1]
@@ -156,7 +156,7 @@ def test_beside_row_groups_that_are_copied(
 @needs_int96
 def test_an_old_pyarrow_writes_no_int96(lake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its timestamps outside 1677 to 2262 wrap around: rows beside a copied row group would change."""
-    monkeypatch.setattr(surgery, "_LARGE_ROWS", GROUP)
+    monkeypatch.setattr(row_group_copy, "_LARGE_ROWS", GROUP)
     far = pa.table({"id": range(ROWS), "t": pa.array([-(1 << 54) + row for row in range(ROWS)], pa.timestamp("us"))})
     source = lake.write(far, row_group_size=GROUP, use_deprecated_int96_timestamps=True)
     task = lake.task([replace(source, dv=lake.dv([7]))], far.schema)

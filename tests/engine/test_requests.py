@@ -16,7 +16,7 @@ import pytest
 
 from dv_maintenance.dv import DeletionVector, delta
 from dv_maintenance.engine.parquet import reader as reading
-from dv_maintenance.engine.parquet import surgery
+from dv_maintenance.engine.parquet import row_group_copy
 from dv_maintenance.engine.parquet.footer import ranges
 from dv_maintenance.engine.parquet.preview import preview
 from dv_maintenance.engine.rewrite import rewrite
@@ -143,7 +143,7 @@ def test_a_source_that_is_gone_fails_at_its_turn(bucket: Counted) -> None:
 
 def test_copied_row_groups(bucket: Counted, monkeypatch: pytest.MonkeyPatch) -> None:
     """They are read once, although their floats are searched for NaN before that, and what was written is read once."""
-    monkeypatch.setattr(surgery, "_LARGE_ROWS", 1)
+    monkeypatch.setattr(row_group_copy, "_LARGE_ROWS", 1)
     options = {"store_schema": False, "write_page_index": True}
     sources = [with_dv(put(number, 5, **options), [3, GROUP + 1]) for number in range(FILES)]
     recorder = Recorder()

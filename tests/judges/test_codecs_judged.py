@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 from support.parquet_lake import Lake
 from support.sessions import cheap
 
-from dv_maintenance.engine.parquet import surgery
+from dv_maintenance.engine.parquet import row_group_copy
 from dv_maintenance.engine.rewrite import rewrite
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ CODECS = ("snappy", "gzip", "zstd", "none")
 def test_spark_reads_a_file_in_four_codecs(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(surgery, "_LARGE_ROWS", GROUP)
+    monkeypatch.setattr(row_group_copy, "_LARGE_ROWS", GROUP)
     lake, schema = Lake(tmp_path), pa.schema([("id", pa.int64()), ("text", pa.string())])
     parts = [
         pa.table({"id": range(n * GROUP, n * GROUP + GROUP), "text": [f"row {i % 7}" for i in range(GROUP)]}, schema)

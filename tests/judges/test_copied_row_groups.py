@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dv_maintenance.engine.local import LocalEngine
-from dv_maintenance.engine.parquet import surgery
+from dv_maintenance.engine.parquet import row_group_copy
 from dv_maintenance.maintenance.execution.apply import maintain, purge
 from dv_maintenance.maintenance.planning.policy import Policy
 from dv_maintenance.tables import open_table
@@ -60,7 +60,7 @@ FILTERS = (
 )
 
 
-@pytest.mark.deep  # a minute of Spark; tests/engine/test_surgery.py has what needs no JVM
+@pytest.mark.deep  # a minute of Spark; tests/engine/test_row_group_copy.py has what needs no JVM
 @pytest.mark.parametrize(
     ("int96", "options"),
     [
@@ -72,7 +72,7 @@ FILTERS = (
 def test_spark_finds_what_it_found(
     delta_spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, int96: bool, options: dict[str, str]
 ) -> None:
-    monkeypatch.setattr(surgery, "_LARGE_CHUNK", 64)
+    monkeypatch.setattr(row_group_copy, "_LARGE_CHUNK", 64)
     spark, path = delta_spark, str(tmp_path / "t")
     kind = "INT96" if int96 else "TIMESTAMP_MICROS"
     spark.conf.set("spark.sql.parquet.outputTimestampType", kind)

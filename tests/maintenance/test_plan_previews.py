@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dv_maintenance.engine.local import LocalEngine
-from dv_maintenance.engine.parquet import preview, surgery
+from dv_maintenance.engine.parquet import preview, row_group_copy
 from dv_maintenance.errors import DamagedTableError
 from dv_maintenance.maintenance.planning.policy import Policy
 from dv_maintenance.maintenance.planning.steps import MaintenancePlan
@@ -25,7 +25,7 @@ GROUPS = 10
 
 @pytest.fixture
 def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setattr(surgery, "_LARGE_ROWS", 100)
+    monkeypatch.setattr(row_group_copy, "_LARGE_ROWS", 100)
     builder = DeltaBuilder(str(tmp_path)).create(pa.schema([("id", pa.int64())]))
     builder.append(pa.table({"id": range(GROUPS * 100)}), rows_per_row_group=100)
     (path,) = (file.name for file in tmp_path.glob("*.parquet"))

@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from dv_maintenance.storage import Storage
-from dv_maintenance.tables import capabilities, file_log, fsck, looks, rows, table
+from dv_maintenance.tables import capabilities, file_log, fsck, incremental, rows, table
 from dv_maintenance.tables.binding import Method, Receiver, deferred
 from dv_maintenance.tables.registry import Location, formats
 
 PROTOCOLS = [
     each
-    for module in (table, capabilities, file_log, fsck, looks, rows)
+    for module in (table, capabilities, file_log, fsck, incremental, rows)
     for each in vars(module).values()
     if getattr(each, "_is_protocol", False) and each.__name__.endswith("Table")
 ]

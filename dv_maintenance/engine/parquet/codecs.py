@@ -9,8 +9,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from dv_maintenance.engine.ahead import ahead, open_ahead
 from dv_maintenance.engine.faults import reading
+from dv_maintenance.engine.prefetch import ahead, open_ahead
 from dv_maintenance.files.parquet_footer import read_footer
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ from dv_maintenance.files.parquet_groups import Footer, composed
 if TYPE_CHECKING:
     from dv_maintenance.engine.parquet.copier import CopiedGroup
     from dv_maintenance.engine.parquet.layout import Layout
+    from dv_maintenance.engine.parquet.row_group_copy import GroupCopy
     from dv_maintenance.engine.parquet.special_floats import Specials
-    from dv_maintenance.engine.parquet.surgery import GroupCopy
     from dv_maintenance.files.parquet_groups import Group
 
 __all__ = ["ParquetOutput"]

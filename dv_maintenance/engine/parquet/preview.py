@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dv_maintenance.engine.ahead import ahead, open_ahead
 from dv_maintenance.engine.parquet.codecs import codec_bytes, codec_of_sources, codec_options
 from dv_maintenance.engine.parquet.footer import compressed_bytes, dictionary_pays
 from dv_maintenance.engine.parquet.reader import SourceReader, open_parquet
 from dv_maintenance.engine.parquet.writer import ParquetFiles
+from dv_maintenance.engine.prefetch import ahead, open_ahead
 from dv_maintenance.engine.scan import open_source
 from dv_maintenance.engine.writer import as_optional
 from dv_maintenance.storage import Storage

@@ -17,7 +17,7 @@ from dv_maintenance.storage.remote_input import RemoteInput
 
 if TYPE_CHECKING:
     from dv_maintenance.engine.parquet.copier import CopiedGroup
-    from dv_maintenance.engine.parquet.surgery import GroupCopy
+    from dv_maintenance.engine.parquet.row_group_copy import GroupCopy
     from dv_maintenance.storage import Storage
 
 __all__ = ["check_copies"]

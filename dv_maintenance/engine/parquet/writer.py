@@ -22,7 +22,7 @@ from dv_maintenance.engine.parquet.footer import dictionary_pays
 from dv_maintenance.engine.parquet.output import ParquetOutput
 from dv_maintenance.engine.parquet.proof import check_copies
 from dv_maintenance.engine.parquet.reader import SourceReader
-from dv_maintenance.engine.parquet.surgery import Surgeon, Writer
+from dv_maintenance.engine.parquet.row_group_copy import Surgeon, Writer
 from dv_maintenance.engine.sinks import close_sink
 from dv_maintenance.engine.stats import ChunkStats, StatsCollector
 from dv_maintenance.errors import RefusedError, VerificationError
@@ -32,7 +32,7 @@ from dv_maintenance.tables.work import OutputFile
 if TYPE_CHECKING:
     from dv_maintenance.engine.parquet.copier import CopiedGroup
     from dv_maintenance.engine.parquet.layout import Layout
-    from dv_maintenance.engine.parquet.surgery import Copies, GroupCopy
+    from dv_maintenance.engine.parquet.row_group_copy import Copies, GroupCopy
     from dv_maintenance.engine.protocols import Reader
     from dv_maintenance.storage import Storage
     from dv_maintenance.tables.work import RewriteTask, SourceFile

@@ -129,7 +129,7 @@ class LanceTable(NumberedVersions, DeletesOnly):
 
     def undelete(self, *, since: int | None = None, until: int | None = None, dry_run: bool = False) -> UndeleteResult:
         from dv_maintenance.tables.lance.layout import check_folders
-        from dv_maintenance.tables.lance.vacuum.returning import LanceReturning
+        from dv_maintenance.tables.lance.vacuum.undelete import LanceReturning
         from dv_maintenance.tables.quarantine import undelete
 
         check_folders(self.storage)

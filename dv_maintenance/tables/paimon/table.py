@@ -140,7 +140,7 @@ class PaimonTable(NumberedVersions, DeletesOnly):
         )
 
     def undelete(self, *, since: int | None = None, until: int | None = None, dry_run: bool = False) -> UndeleteResult:
-        from dv_maintenance.tables.paimon.vacuum.returning import PaimonReturning
+        from dv_maintenance.tables.paimon.vacuum.undelete import PaimonReturning
         from dv_maintenance.tables.quarantine import undelete
 
         returning = PaimonReturning(self.storage)

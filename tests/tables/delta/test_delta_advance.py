@@ -18,7 +18,7 @@ from dv_maintenance.tables.delta.log.checkpoint_writer import write_checkpoint
 from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
 from dv_maintenance.tables.delta.table import DeltaTable
 from dv_maintenance.tables.model import SINCE
-from dv_maintenance.testing.looks import check_advanced
+from dv_maintenance.testing.incremental import check_advanced
 
 MB = 1 << 20
 _FIELDS = [{"name": name, "type": "long", "nullable": True, "metadata": {}} for name in ("id", "p")]

@@ -18,7 +18,7 @@ from dv_maintenance.maintenance.vacuum import vacuum
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables.guard import VacuumGuard
 from dv_maintenance.tables.lance.table import LanceTable
-from dv_maintenance.tables.lance.vacuum import returning
+from dv_maintenance.tables.lance.vacuum import undelete as undeleting
 from dv_maintenance.tables.quarantine import QUARANTINE
 
 ASIDE = VacuumGuard(1, quarantine=True)
@@ -95,7 +95,7 @@ def test_a_version_without_its_files_stays_aside(table: Path, pylance: ModuleTyp
     opened(table).vacuum(now=now, guard=VacuumGuard(1, versions=(4,), quarantine=True))
     opened(table).vacuum(now=now + DAY, guard=ASIDE)
     found = opened(table).undelete(until=now + 1000)
-    assert found.held == {returning.LACKING: 3}
+    assert found.held == {undeleting.LACKING: 3}
     assert versions(pylance, table) == {5}
     assert opened(table).undelete().held == {}
     assert versions(pylance, table) == {1, 2, 3, 4, 5}
@@ -121,15 +121,15 @@ def test_a_vacuum_takes_versions_that_were_just_put_back(table: Path, monkeypatc
 
 def test_a_vacuum_takes_files_of_versions_that_were_just_put_back(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened(table).vacuum(guard=ASIDE)
-    real = returning.LanceReturning.settle
+    real = undeleting.LanceReturning.settle
 
-    def settle(rules: returning.LanceReturning, paths: list[str]) -> None:
+    def settle(rules: undeleting.LanceReturning, paths: list[str]) -> None:
         for path in paths:
             if path.startswith("_deletions/"):
                 (table / path).unlink()
         real(rules, paths)
 
-    monkeypatch.setattr(returning.LanceReturning, "settle", settle)
+    monkeypatch.setattr(undeleting.LanceReturning, "settle", settle)
     with pytest.raises(ConflictError, match="version 4 was restored, but a concurrent vacuum deleted"):
         opened(table).undelete()
 
@@ -144,7 +144,7 @@ def test_manifests_that_would_break_the_table_stay_aside(
     pylance.write_dataset(pa.table({"id": [7]}), str(table))
     shutil.copytree(kept, table / QUARANTINE)
     assert main(["undelete", str(table)]) == 0
-    assert returning.NEWER in capsys.readouterr().out
+    assert undeleting.NEWER in capsys.readouterr().out
     assert (versions(pylance, table), rows(pylance, table, 1)) == ({1}, rows(pylance, table))
 
 
@@ -157,7 +157,7 @@ def test_another_naming(pylance: ModuleType, tmp_path: Path) -> None:
     opened(place).vacuum(guard=ASIDE)
     pylance.dataset(str(place)).migrate_manifest_paths_v2()
     found = opened(place).undelete()
-    assert found.held == {returning.NAMING: 2}
+    assert found.held == {undeleting.NAMING: 2}
     assert len(pylance.dataset(str(place)).to_table()) == 8
 
 

@@ -14,7 +14,7 @@ from dv_maintenance.cli import main
 from dv_maintenance.errors import RefusedError
 from dv_maintenance.maintenance.vacuum import vacuum
 from dv_maintenance.tables.guard import VacuumGuard
-from dv_maintenance.tables.paimon.vacuum import returning
+from dv_maintenance.tables.paimon.vacuum import undelete as undeleting
 from dv_maintenance.tables.quarantine import QUARANTINE
 
 ASIDE = VacuumGuard(1, quarantine=True)
@@ -93,7 +93,7 @@ def test_a_gap_stays_a_gap(table: Lake) -> None:
     assert table.numbers() == [3, 4, 5]
     table.vacuum(now=now + DAY, guard=ASIDE)
     found = table.table().undelete(until=now + 1000)
-    assert found.held == {returning.GAP: 2}
+    assert found.held == {undeleting.GAP: 2}
     assert table.numbers() == [5]
     check(table)
     assert table.table().undelete().held == {}
@@ -107,7 +107,7 @@ def test_a_snapshot_without_its_files_stays_aside(table: Lake, capsys: pytest.Ca
     own = sorted(table.needs[4] & {path.split("/", 2)[2] for path in manifests})
     next((table.path / QUARANTINE).rglob(own[0].rpartition("/")[2])).unlink()
     assert main(["undelete", str(table.path)]) == 0
-    assert returning.LACKING in capsys.readouterr().out
+    assert undeleting.LACKING in capsys.readouterr().out
     assert table.numbers() == [5]
     check(table)
 
@@ -119,7 +119,7 @@ def test_rolled_back_meanwhile(table: Lake) -> None:
     (table.path / "snapshot/snapshot-1").write_bytes((table.path / "tag/tag-one").read_bytes())
     (table.path / "snapshot/snapshot-5").unlink()
     found = table.table().undelete()
-    assert found.held == {returning.NEWER: 3}
+    assert found.held == {undeleting.NEWER: 3}
     assert table.numbers() == [1]
 
 

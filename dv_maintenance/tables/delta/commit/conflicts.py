@@ -16,7 +16,7 @@ from dv_maintenance.errors import DamagedTableError
 from dv_maintenance.tables.delta.log.actions import Action, Metadata, Protocol, parse_domain
 from dv_maintenance.tables.delta.log.bulk import dv_id
 from dv_maintenance.tables.delta.rows.row_tracking import stored_columns
-from dv_maintenance.tables.delta.vacuum.at_work import VacuumMark, marks_of
+from dv_maintenance.tables.delta.vacuum.running import VacuumMark, marks_of
 from dv_maintenance.tables.model import FileKey
 from dv_maintenance.tables.table import Replacement
 

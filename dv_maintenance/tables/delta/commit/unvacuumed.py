@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from dv_maintenance.errors import ConflictError
 from dv_maintenance.tables.delta.commit.live_file import LiveFile
 from dv_maintenance.tables.delta.commit.presence import Presence, listed, presence_of
-from dv_maintenance.tables.delta.vacuum.at_work import at_work
+from dv_maintenance.tables.delta.vacuum.running import at_work
 
 if TYPE_CHECKING:
     from dv_maintenance.storage import Storage

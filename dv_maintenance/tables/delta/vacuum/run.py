@@ -39,7 +39,6 @@ from dv_maintenance.tables.delta.load import load_with_tombstones
 from dv_maintenance.tables.delta.log.segment import LOG
 from dv_maintenance.tables.delta.rows.schema import partition_physical_names
 from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
-from dv_maintenance.tables.delta.vacuum.at_work import END, START
 from dv_maintenance.tables.delta.vacuum.expired import (
     FOREIGN,
     LIVE,
@@ -54,6 +53,7 @@ from dv_maintenance.tables.delta.vacuum.expired import (
 from dv_maintenance.tables.delta.vacuum.named_since import NamedSince
 from dv_maintenance.tables.delta.vacuum.protected import protected_files
 from dv_maintenance.tables.delta.vacuum.retention import RETENTION, own_retention
+from dv_maintenance.tables.delta.vacuum.running import END, START
 from dv_maintenance.tables.delta.vacuum.watermark import (
     Watermark,
     read_watermark,

@@ -44,7 +44,7 @@ from dv_maintenance.tables.delta.log.bulk import dv_ids
 from dv_maintenance.tables.delta.log.replay import full_state
 from dv_maintenance.tables.delta.log.timeline import version_at
 from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
-from dv_maintenance.tables.delta.vacuum.at_work import VacuumMark, at_work, marks_before
+from dv_maintenance.tables.delta.vacuum.running import VacuumMark, at_work, marks_before
 from dv_maintenance.tables.delta.verbs.restored_state import (
     restored_domains,
     restored_metadata,

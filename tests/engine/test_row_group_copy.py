@@ -21,7 +21,7 @@ from support.parquet_lake import Lake
 from support.releases import needs_int96
 from test_rewrite_task import COLUMNS, read_duckdb, read_polars, read_pyarrow, rows
 
-from dv_maintenance.engine.parquet import copier, output, surgery, writer
+from dv_maintenance.engine.parquet import copier, output, row_group_copy, writer
 from dv_maintenance.engine.parquet.output import ParquetOutput
 from dv_maintenance.engine.rewrite import rewrite
 from dv_maintenance.errors import DamagedTableError, VerificationError
@@ -40,7 +40,7 @@ LIVE = [row for row in range(ROWS) if row not in DELETED]
 
 @pytest.fixture(autouse=True)
 def every_row_group_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(surgery, "_LARGE_ROWS", GROUP)
+    monkeypatch.setattr(row_group_copy, "_LARGE_ROWS", GROUP)
 
 
 def many(columns: dict[str, tuple[Any, list[Any]]], count: int = ROWS) -> pa.Table:
@@ -170,7 +170,7 @@ def test_files_of_other_writers(lake: Any, write: Any) -> None:
 def decoded_stats(lake: Any, source: Any, schema: pa.Schema, stats: Any) -> tuple[ColumnStats, ...]:
     """What a rewrite reports that decodes every row."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(surgery, "is_large", lambda *_: False)
+        patch.setattr(row_group_copy, "is_large", lambda *_: False)
         result = rewrite(lake.task([source], schema, stats_columns=stats, output_uri=lake.uri("decoded")))
     assert not result.details["row_groups_copied"]
     return result.outputs[0].stats
@@ -203,7 +203,7 @@ def test_what_is_reported_is_what_decoding_reports(
     assert rows(pa.concat_tables(lake.read(each.uri) for each in result.outputs)) == rows(expected)
     if len(result.outputs) == 1:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(surgery, "is_large", lambda *_: False)
+            patch.setattr(row_group_copy, "is_large", lambda *_: False)
             plain = rewrite(lake.task(sources, table.schema, stats_columns=ALL_STATS, output_uri=lake.uri("other")))
         assert result.outputs[0].stats == plain.outputs[0].stats
 
@@ -359,7 +359,7 @@ def test_unknown_writers(lake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("large", [True, False])
 def test_small_row_groups_are_merged(lake: Any, monkeypatch: pytest.MonkeyPatch, large: bool) -> None:
-    monkeypatch.setattr(surgery, "_LARGE_ROWS", GROUP if large else GROUP + 1)
+    monkeypatch.setattr(row_group_copy, "_LARGE_ROWS", GROUP if large else GROUP + 1)
     source = lake.write(INTS, row_group_size=GROUP)
     result = rewrite(lake.task([source, source], INTS.schema))
     assert result.details["row_groups_copied"] == (2 * GROUPS if large else 0)

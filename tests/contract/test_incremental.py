@@ -11,11 +11,11 @@ import pytest
 from dv_maintenance.maintenance.execution.apply import purge
 from dv_maintenance.service.inspection import inspect_table
 from dv_maintenance.storage import Storage
+from dv_maintenance.tables.incremental import AdvancingTable
 from dv_maintenance.tables.lance.log import manifest
-from dv_maintenance.tables.looks import AdvancingTable
 from dv_maintenance.testing.backends import DeltaBackend, LanceBackend, PaimonBackend, TableBackend
 from dv_maintenance.testing.history import TableHistory
-from dv_maintenance.testing.looks import check_advanced
+from dv_maintenance.testing.incremental import check_advanced
 
 FORMATS: dict[str, Callable[[str], TableBackend]] = {
     "delta": DeltaBackend,

@@ -14,10 +14,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from dv_maintenance.engine import rewrite as rewriting
-from dv_maintenance.engine.ahead import open_ahead, read_ahead
 from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.engine.parquet.reader import SourceReader
 from dv_maintenance.engine.parquet.writer import ParquetFiles
+from dv_maintenance.engine.prefetch import open_ahead, read_ahead
 from dv_maintenance.errors import DamagedTableError
 
 DELETED = [0, 699, 701, *range(1400, 2100), 4999]

@@ -8,7 +8,7 @@ from dv_maintenance.maintenance.health import health
 from dv_maintenance.maintenance.meter.of_table import due_for
 from dv_maintenance.maintenance.meter.prices import Prices
 from dv_maintenance.maintenance.planning.policy import Policy
-from dv_maintenance.tables.looks import AdvancingTable
+from dv_maintenance.tables.incremental import AdvancingTable
 from dv_maintenance.tables.model import Snapshot
 from dv_maintenance.tables.table import Table
 

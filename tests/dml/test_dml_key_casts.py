@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dv_maintenance.dml.exact import INEXACT, Number, as_text, from_json, from_text, from_typed, in_bulk
+from dv_maintenance.dml.key_casts import INEXACT, Number, as_text, from_json, from_text, from_typed, in_bulk
 
 US, UTC_US = pa.timestamp("us"), pa.timestamp("us", "UTC")
 INTS = [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint64()]
