@@ -24,6 +24,7 @@ from dv_maintenance.storage import Storage
 from dv_maintenance.tables import open_table
 from dv_maintenance.tables.delta.load import load_snapshot
 from dv_maintenance.tables.delta.log.checkpoint_writer import write_checkpoint
+from dv_maintenance.tables.guard import VacuumRequest
 
 FILES = 200_000
 ROUNDS = 3
@@ -102,7 +103,7 @@ def descriptor(uuid: UUID) -> dict[str, object]:
 
 
 def ours(path: Path) -> int:
-    return len(open_table(str(path)).vacuum(dry_run=True).expired.files)
+    return len(open_table(str(path)).vacuum(VacuumRequest(dry_run=True)).expired.files)
 
 
 def theirs(path: Path) -> int:

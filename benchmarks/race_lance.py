@@ -31,6 +31,7 @@ from dv_maintenance.errors import ConflictError
 from dv_maintenance.maintenance.execution.apply import purge
 from dv_maintenance.maintenance.vacuum import vacuum
 from dv_maintenance.tables import open_table
+from dv_maintenance.tables.guard import VacuumRequest
 from dv_maintenance.tables.lance.commit import rewrites as commit
 from dv_maintenance.tables.table import CommitOutcome
 
@@ -101,7 +102,7 @@ def compacts(place: str, end: float) -> dict[str, Any]:
 def cleans(place: str, end: float) -> dict[str, Any]:
     counts = Counter[str]()
     while time.time() < end:
-        report = vacuum(open_table(place), retention=RETENTION, allow_short_retention=True)
+        report = vacuum(open_table(place), VacuumRequest(retention=RETENTION, allow_short_retention=True))
         counts["vacuums"] += 1
         counts["files removed"] += report.deleted
         time.sleep(1)
@@ -145,7 +146,7 @@ def check(place: str, rows: int, gone: set[int]) -> bool:
     lance.dataset(place).validate()  # type: ignore[no-untyped-call]
     # A week later: what failed deletes of Lance wrote is nobody's by then.
     now = time.time_ns() // 1_000_000 + 8 * 86_400_000
-    vacuum(open_table(place), retention=0, allow_short_retention=True, now=now)
+    vacuum(open_table(place), VacuumRequest(retention=0, allow_short_retention=True, now=now))
     after = sorted(lance.dataset(place).to_table(columns=["id"])["id"].to_pylist()) == sorted(ids)
     disk, wanted = on_disk(place), named(place)
     kept = {folder: disk[folder] for folder in ("data", "_deletions")}

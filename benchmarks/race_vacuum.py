@@ -22,6 +22,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from dv_maintenance.tables.guard import VacuumRequest
 from dv_maintenance.testing.backends import DeltaBackend, LanceBackend, PaimonBackend, TableBackend
 
 RUNS, FILES = 20, 300
@@ -129,9 +130,9 @@ def aside(make: Callable[[Path, int], TableBackend]) -> Callable[[Path, int], Ta
         _wait()
         vacuum(
             backend.open(),
-            retention=RETENTION * 1000,
-            allow_short_retention=True,
-            guard=VacuumGuard(1, quarantine=True),
+            VacuumRequest(
+                retention=RETENTION * 1000, allow_short_retention=True, guard=VacuumGuard(1, quarantine=True)
+            ),
         )
         backend.delete([11, 12])
         return backend

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from dv_maintenance.dml.merge import Merge
@@ -285,17 +286,11 @@ def vacuum(
     """
     from dv_maintenance.maintenance.vacuum import vacuum as run
 
-    rules = policy or Policy()
-    return run(
-        _opened(table),
-        retention=rules.retention if retention is None else parse_duration(retention),
-        dry_run=dry_run,
-        lite=lite,
-        allow_short_retention=allow_short_retention,
-        clones=rules.clones,
-        clones_under=rules.clones_under,
-        guard=rules.guard,
-    )
+    request = replace((policy or Policy()).vacuum_request, dry_run=dry_run, lite=lite)
+    request = replace(request, allow_short_retention=allow_short_retention)
+    if retention is not None:
+        request = replace(request, retention=parse_duration(retention))
+    return run(_opened(table), request)
 
 
 def undelete(

@@ -24,6 +24,7 @@ from dv_maintenance.maintenance.execution.apply import purge
 from dv_maintenance.maintenance.read import read
 from dv_maintenance.tables import open_table
 from dv_maintenance.tables.file_log import FileLogTable
+from dv_maintenance.tables.guard import VacuumRequest
 from dv_maintenance.tables.model import FileKey
 from dv_maintenance.tables.table import Replacement, Table
 from dv_maintenance.tables.work import RewriteBin
@@ -160,7 +161,7 @@ def test_maintenance_changes_no_answer(
     assert content(table, canon, before.version) == expected, "time travel inside retention"
 
     # Everything expired goes: DV files with it, and nothing that a reader of the newest version needs.
-    table.vacuum(retention=0, allow_short_retention=True, now=after.timestamp + FORTY_YEARS)
+    table.vacuum(VacuumRequest(retention=0, allow_short_retention=True, now=after.timestamp + FORTY_YEARS))
     dv_files = [file for file in path.rglob("deletion_vector_*.bin") if not file.name.startswith(".")]
     assert dv_files == []
     assert content(table, canon) == expected

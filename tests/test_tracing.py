@@ -18,6 +18,7 @@ from dv_maintenance.maintenance.execution.apply import maintain
 from dv_maintenance.maintenance.vacuum import vacuum
 from dv_maintenance.service.inspection import inspect_table
 from dv_maintenance.tables import open_table
+from dv_maintenance.tables.guard import VacuumRequest
 from dv_maintenance.testing.delta_builder import DeltaBuilder
 
 SCHEMA = pa.schema([("id", pa.int64())])
@@ -57,7 +58,7 @@ def test_a_run_from_look_to_vacuum(place: str, spans: list[Any]) -> None:
     inspect_table(table)
     spans.clear()
     maintain(table, LocalEngine())
-    vacuum(table, dry_run=True)
+    vacuum(table, VacuumRequest(dry_run=True))
     names = [each.name for each in spans]
     assert names == ["dvm.plan", "dvm.task", "dvm.rewrite", "dvm.commit.attempt", "dvm.commit", "dvm.vacuum"]
     of = dict(zip(names, spans, strict=True))

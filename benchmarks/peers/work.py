@@ -77,8 +77,9 @@ def scan(_: None, place: str) -> None:
 
 def vacuum(place: str) -> None:
     from dv_maintenance.tables import open_table
+    from dv_maintenance.tables.guard import VacuumRequest
 
-    open_table(place).vacuum(dry_run=True)
+    open_table(place).vacuum(VacuumRequest(dry_run=True))
 
 
 # -- others --------------------------------------------------------------------------------------------------------

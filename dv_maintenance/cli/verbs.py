@@ -201,7 +201,7 @@ def downgrade(args: Namespace, out: Output) -> int:
 
 
 def vacuum(args: Namespace, out: Output) -> int:
-    from dv_maintenance.tables.guard import VacuumGuard
+    from dv_maintenance.tables.guard import VacuumGuard, VacuumRequest
 
     guard = VacuumGuard(
         args.max_deleted_share,
@@ -212,16 +212,16 @@ def vacuum(args: Namespace, out: Output) -> int:
     )
     target = open_table(args, out)
     with out.progress("looking for expired files" if args.dry_run else "vacuuming"):
-        outcome = verbs.vacuum(
-            target,
+        request = VacuumRequest(
             retention=args.retention,
             dry_run=args.dry_run,
             lite=args.lite,
             allow_short_retention=args.allow_short_retention,
-            clones=args.protect,
-            clones_under=args.clones_under,
+            clones=tuple(args.protect),
+            clones_under=tuple(args.clones_under),
             guard=guard,
         )
+        outcome = verbs.vacuum(target, request)
     return _print(outcome, out)
 
 

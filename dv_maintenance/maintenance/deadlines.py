@@ -26,6 +26,7 @@ from dv_maintenance.maintenance.planning.deadlines import MARGIN, NEVER, Erasure
 from dv_maintenance.maintenance.planning.facts import int64s, valid
 from dv_maintenance.maintenance.vacuum import protecting
 from dv_maintenance.tables.file_log import FileLogTable
+from dv_maintenance.tables.guard import VacuumRequest
 from dv_maintenance.tables.parallel import in_parallel
 from dv_maintenance.tables.quarantine import quarantined
 from dv_maintenance.units import day_of, format_duration
@@ -153,7 +154,9 @@ def to_erase(table: Table, snapshot: Snapshot, policy: Policy, *, now: int) -> T
     gone = _gone(snapshot, log, begins)
     try:
         vacuuming = protecting(table, policy.clones, policy.clones_under)
-        result = vacuuming.vacuum(retention=policy.retention, dry_run=True, lite=True, now=now, guard=policy.guard)
+        result = vacuuming.vacuum(
+            VacuumRequest(retention=policy.retention, dry_run=True, lite=True, now=now, guard=policy.guard)
+        )
         expired = {file.path: file.modified for file in result.expired.files if file.kind == "data"}
         unknown: tuple[str, ...] = ()
     except DvMaintenanceError as error:

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from dv_maintenance.errors import RefusedError
 from dv_maintenance.maintenance.planning.plan import build_plan
 from dv_maintenance.maintenance.planning.policy import Policy
+from dv_maintenance.tables.guard import VacuumRequest
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -62,8 +63,8 @@ def removable_from(table: Table, retention: int | None = None, *, now: int | Non
     """
     now = time.time_ns() // 1_000_000 if now is None else now
     try:
-        result = table.vacuum(retention=retention, dry_run=True, lite=True, now=now)
+        result = table.vacuum(VacuumRequest(retention=retention, dry_run=True, lite=True, now=now))
     except RefusedError:
         # The log was cleaned up, or the table may not be vacuumed: this raises the error that says which.
-        result = table.vacuum(retention=retention, dry_run=True, now=now)
+        result = table.vacuum(VacuumRequest(retention=retention, dry_run=True, now=now))
     return now + result.expired.retention

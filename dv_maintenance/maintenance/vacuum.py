@@ -16,7 +16,7 @@ from dv_maintenance.storage import absolute_uri
 from dv_maintenance.tables import open_table
 from dv_maintenance.tables.capabilities import ProtectingTable
 from dv_maintenance.tables.find import find_tables
-from dv_maintenance.tables.guard import NO_GUARD, VacuumGuard
+from dv_maintenance.tables.guard import VACUUM_DEFAULTS, VacuumRequest
 from dv_maintenance.tracing import span
 from dv_maintenance.units import count
 
@@ -109,48 +109,22 @@ class VacuumReport(Report):
         return body if self.paths is None else {**body, "paths": list(self.paths)}
 
 
-def vacuum(
-    table: Table,
-    *,
-    retention: int | None = None,
-    dry_run: bool = False,
-    lite: bool = False,
-    allow_short_retention: bool = False,
-    now: int | None = None,
-    clones: Sequence[str] = (),
-    clones_under: Sequence[str] = (),
-    guard: VacuumGuard = NO_GUARD,
-) -> VacuumReport:
+def vacuum(table: Table, request: VacuumRequest = VACUUM_DEFAULTS) -> VacuumReport:
     """Delete files that no version inside the retention needs.
-
-    retention : milliseconds; ``None``: the table's own property.
-    now : epoch milliseconds; ``None``: the clock.
-    dry_run : only report the files.
-    lite : trust the log instead of listing the table, in formats with such a log.
-    clones : paths or URIs of shallow clones, whose files are kept.
-    clones_under : folders or prefixes that are searched for clones.
-    guard : what else is protected, and how much one run may delete.
 
     Raises
     ------
-    UsageError : ``clones`` are given for a format without clones.
-    RefusedError : ``guard`` forbids it, or the retention is below the table's own.
+    UsageError : clones are given for a format without clones.
+    RefusedError : the request's guard forbids it, or the retention is below the table's own.
     StorageError : files could not be deleted.
     UnsupportedFeatureError : the table may not be vacuumed.
 
     Other errors of ``Table.vacuum`` pass through.
     """
-    table = protecting(table, clones, clones_under)
-    _log.info("%s: looking for files out of use%s", table.uri, ", a dry run" if dry_run else "")
-    with span("vacuum", table=table.uri, dry_run=dry_run) as traced:
-        result = table.vacuum(
-            retention=retention,
-            dry_run=dry_run,
-            lite=lite,
-            allow_short_retention=allow_short_retention,
-            now=now,
-            guard=guard,
-        )
+    table = protecting(table, request.clones, request.clones_under)
+    _log.info("%s: looking for files out of use%s", table.uri, ", a dry run" if request.dry_run else "")
+    with span("vacuum", table=table.uri, dry_run=request.dry_run) as traced:
+        result = table.vacuum(request)
         files = result.expired.files
         traced.set(version=result.version_after, files=len(files), bytes=sum(max(each.size, 0) for each in files))
     kinds = Counter(file.kind for file in files)

@@ -32,6 +32,7 @@ from dv_maintenance.service.reads import Reads, reads_of
 from dv_maintenance.service.tables_file import Job, TableSettings, WatchConfig
 from dv_maintenance.tables import open_table
 from dv_maintenance.tables.capabilities import EngineOnlyTable, SymlinkManifestTable
+from dv_maintenance.tables.guard import VacuumRequest
 from dv_maintenance.tables.model import ExpiredFiles, Snapshot
 from dv_maintenance.tables.quarantine import overdue
 from dv_maintenance.tables.table import Probe, Table
@@ -306,7 +307,7 @@ def _check_vacuum(found: Inspection, table: Table, policy: Policy, now: int, see
     found = replace(found, vacuum_checked=now)
     try:
         result = protecting(table, policy.clones, policy.clones_under).vacuum(
-            retention=policy.retention, dry_run=True, lite=True, now=now, guard=policy.guard
+            VacuumRequest(retention=policy.retention, dry_run=True, lite=True, now=now, guard=policy.guard)
         )
         seen.expired = result.expired
         policy.guard.check(result.refused, table=table.uri, version=result.version_before)

@@ -1,7 +1,7 @@
 """What inspections keep from one tick to the next: the last snapshot of each table, in the memory of this process.
 
-If a table's log grew by a few commits, an inspection builds on the kept snapshot (``tables.incremental``). Decisions are
-never kept: health and plan are computed from the snapshot, no matter what it was built from. Runs do not use it.
+If a table's log grew by a few commits, an inspection builds on the kept snapshot (``tables.incremental``). Decisions
+are never kept: health and plan are computed from the snapshot, no matter what it was built from. Runs do not use it.
 """
 
 from __future__ import annotations

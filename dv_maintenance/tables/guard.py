@@ -7,6 +7,7 @@ Vacuums exist to delete files that the history removed, so the default cap does 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -18,7 +19,7 @@ from dv_maintenance.units import count
 if TYPE_CHECKING:
     from dv_maintenance.tables.model import ExpiredFile
 
-__all__ = ["DEFAULT_SHARE", "NO_GUARD", "QUARANTINE_RETENTION", "VacuumGuard"]
+__all__ = ["DEFAULT_SHARE", "NO_GUARD", "QUARANTINE_RETENTION", "VACUUM_DEFAULTS", "VacuumGuard", "VacuumRequest"]
 
 DEFAULT_SHARE: Final = 0.5
 QUARANTINE_RETENTION: Final = 7 * 86_400_000
@@ -116,3 +117,36 @@ def _too_many(files: Sequence[ExpiredFile], which: str, shares: tuple[float, flo
 
 
 NO_GUARD: Final = VacuumGuard()
+
+
+@dataclass(frozen=True, slots=True)
+class VacuumRequest:
+    """What a caller asks of a vacuum. Faces make one, and it is passed whole to the format.
+
+    retention : milliseconds; ``None``: the table's own, or the format's default.
+    dry_run : only find the files.
+    lite : trust the log instead of listing the table, in formats with such a log. Finds no files that were written and
+        never committed.
+    allow_short_retention : accept a retention below the table's own.
+    now : epoch milliseconds; ``None``: the clock.
+    clones : paths or URIs of shallow clones, whose files are kept.
+    clones_under : folders or prefixes that are searched for clones.
+    guard : what else is protected, and how much one run may delete.
+    """
+
+    retention: int | None = None
+    dry_run: bool = False
+    lite: bool = False
+    allow_short_retention: bool = False
+    now: int | None = None
+    clones: tuple[str, ...] = ()
+    clones_under: tuple[str, ...] = ()
+    guard: VacuumGuard = NO_GUARD
+
+    @property
+    def moment(self) -> int:
+        """``now``, or the clock."""
+        return time.time_ns() // 1_000_000 if self.now is None else self.now
+
+
+VACUUM_DEFAULTS: Final = VacuumRequest()

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from dv_maintenance.tables.guard import NO_GUARD, VacuumGuard
+from dv_maintenance.tables.guard import VACUUM_DEFAULTS, VacuumRequest
 from dv_maintenance.tables.model import FileKey, Snapshot
 
 if TYPE_CHECKING:
@@ -184,22 +184,9 @@ class Table(Protocol[SnapshotT]):
         race is lost ``max_attempts`` times.
         """
 
-    def vacuum(
-        self,
-        *,
-        retention: int | None = None,
-        dry_run: bool = False,
-        lite: bool = False,
-        allow_short_retention: bool = False,
-        now: int | None = None,
-        guard: VacuumGuard = NO_GUARD,
-    ) -> VacuumResult:
-        """Delete the files that nothing needs.
-
-        retention : milliseconds, ``None``: the table's own property.
-        now : epoch milliseconds, ``None``: the clock.
-
-        Raises RefusedError if ``guard`` forbids it.
+    def vacuum(self, request: VacuumRequest = VACUUM_DEFAULTS) -> VacuumResult:
+        """Delete the files that nothing needs. ``request.clones`` are known by then, see ``ProtectingTable``. Raises
+        RefusedError if the request's guard forbids it.
         """
 
     def retention(self, snapshot: SnapshotT) -> int:

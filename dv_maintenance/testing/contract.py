@@ -31,6 +31,7 @@ from dv_maintenance.maintenance.planning.run_limits import spent_in
 from dv_maintenance.maintenance.planning.steps import MaintenancePlan
 from dv_maintenance.maintenance.vacuum import vacuum
 from dv_maintenance.tables.file_log import FileLogTable
+from dv_maintenance.tables.guard import VacuumRequest
 from dv_maintenance.tables.model import OldestDv, partition_name
 from dv_maintenance.tables.registry import known_format
 from dv_maintenance.testing.backends import TableBackend
@@ -133,7 +134,7 @@ class TableContract(PartitionContract):
         assert found.out_of_use is not None
         assert (found.out_of_use.oldest, found.out_of_use.exact) == (first, True)
         now = table.moment().time + table.backend.retention
-        vacuum(opened, now=now)
+        vacuum(opened, VacuumRequest(now=now))
         found = to_erase(opened, opened.snapshot(), policy, now=now + 2 * day)
         assert found is not None
         assert (found.live, found.out_of_use, found.unknown) == (None, None, ())
@@ -213,7 +214,7 @@ class TableContract(PartitionContract):
         assert changes.data_version is None
         assert not any(commit.data_changed for commit in changes.commits)
         purged = changes.version
-        vacuum(table.table, now=table.moment().time + table.backend.retention)
+        vacuum(table.table, VacuumRequest(now=table.moment().time + table.backend.retention))
         changes = table.table.changes_since(purged)
         assert changes.data_version is None
         assert not any(commit.data_changed for commit in changes.commits)
@@ -430,9 +431,9 @@ class TableContract(PartitionContract):
         table.sync()
         now = table.moment().time + table.backend.retention
         stored = table.stored()
-        said = vacuum(table.table, dry_run=True, now=now)
+        said = vacuum(table.table, VacuumRequest(dry_run=True, now=now))
         assert (table.stored(), table.table.version()) == (stored, table.version)
-        done = vacuum(table.table, now=now)
+        done = vacuum(table.table, VacuumRequest(now=now))
         assert said.paths is not None
         gone = {path for path in said.paths if not path.startswith(table.backend.logs)}
         assert gone == stored - table.stored()
@@ -448,7 +449,7 @@ class TableContract(PartitionContract):
             table.append("c", 10)
             table.delete([30 + 10 * number], style=style)
             table.delete([31 + 10 * number], style=style)
-        vacuum(table.table, now=table.moment().time + table.backend.retention)
+        vacuum(table.table, VacuumRequest(now=table.moment().time + table.backend.retention))
         assert table.live_dvs() == 2 + len(table.backend.styles)
         assert table.stored() == table.needs(table.version)
         assert table.read() == table.expected()
@@ -465,9 +466,9 @@ class TableContract(PartitionContract):
         stored, now = table.stored(), table.moment().time + table.backend.retention
         for retention in (0, table.backend.retention - 1):
             with pytest.raises(RefusedError):
-                vacuum(table.table, retention=retention, now=now)
+                vacuum(table.table, VacuumRequest(retention=retention, now=now))
         assert (table.stored(), table.table.version()) == (stored, table.version)
-        vacuum(table.table, retention=HOUR, allow_short_retention=True, now=now)
+        vacuum(table.table, VacuumRequest(retention=HOUR, allow_short_retention=True, now=now))
         assert table.stored() == table.needs(table.version)
 
     @pytest.mark.parametrize("lite", [False, True], ids=["full", "lite"])
@@ -480,7 +481,7 @@ class TableContract(PartitionContract):
         kept = frozenset[str]().union(*map(table.needs, inside))
         past = table.versions.keys() - inside
         expired = frozenset[str]().union(*map(table.needs, past)) - kept
-        report = vacuum(table.table, now=moment.time + table.backend.retention, lite=lite)
+        report = vacuum(table.table, VacuumRequest(now=moment.time + table.backend.retention, lite=lite))
         assert (report.cutoff, report.data_files + report.dv_files) == (moment.time, len(expired))
         assert table.stored() == kept
         for version in inside:
@@ -516,8 +517,8 @@ class TableContract(PartitionContract):
             lambda: purge(table.table, engine),
             lambda: maintain(table.table, engine),
             lambda: apply(table.table, engine, plan),
-            lambda: vacuum(table.table, now=table.moment().time + table.backend.retention),
-            lambda: vacuum(table.table, dry_run=True),
+            lambda: vacuum(table.table, VacuumRequest(now=table.moment().time + table.backend.retention)),
+            lambda: vacuum(table.table, VacuumRequest(dry_run=True)),
             lambda: write_manifests(table.table, engine, purge_first=True),
         ]
         for run in runs:

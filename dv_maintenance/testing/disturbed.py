@@ -14,6 +14,7 @@ from hypothesis.stateful import invariant, precondition, rule
 
 from dv_maintenance.errors import DvMaintenanceError
 from dv_maintenance.maintenance.vacuum import vacuum
+from dv_maintenance.tables.guard import VacuumRequest
 from dv_maintenance.testing.faults import Fault, Faults
 from dv_maintenance.testing.faulty_access import injected
 from dv_maintenance.testing.stateful import HISTORIES, TableHistories
@@ -89,6 +90,6 @@ class DisturbedHistories(TableHistories):
 
     def teardown(self) -> None:
         self._let_time_pass(0)
-        vacuum(self.history.table, now=self._now + ORPHAN_AGE)
+        vacuum(self.history.table, VacuumRequest(now=self._now + ORPHAN_AGE))
         self.history.sync()
         super().teardown()

@@ -21,7 +21,7 @@ from dv_maintenance.errors import RefusedError, UsageError
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables.file_log import FILE_CHANGES, FileCommit, FileLog
 from dv_maintenance.tables.fsck import DATA, LogFault, Needed, Repair, needed, row_numbers
-from dv_maintenance.tables.guard import NO_GUARD, VacuumGuard
+from dv_maintenance.tables.guard import VACUUM_DEFAULTS, VacuumRequest
 from dv_maintenance.tables.model import (
     FILES_SCHEMA,
     Change,
@@ -323,22 +323,14 @@ class MemoryTable:
         carried = carry_over(sources, [output.rows for output in replacement.outputs])
         return carried if sum(map(len, carried)) < sum(replacement.kept) else None
 
-    def vacuum(
-        self,
-        *,
-        retention: int | None = None,
-        dry_run: bool = False,
-        lite: bool = False,
-        allow_short_retention: bool = False,
-        now: int | None = None,
-        guard: VacuumGuard = NO_GUARD,
-    ) -> VacuumResult:
+    def vacuum(self, request: VacuumRequest = VACUUM_DEFAULTS) -> VacuumResult:
+        guard = request.guard
         if guard.quarantine or guard.versions or guard.streams:
             raise RefusedError("memory tables can't set files aside or protect them", table=self.uri)
-        kept_for = _RETENTION if retention is None else retention
-        if kept_for < _RETENTION and not allow_short_retention:
+        kept_for = _RETENTION if request.retention is None else request.retention
+        if kept_for < _RETENTION and not request.allow_short_retention:
             raise RefusedError("a retention below the table's own", table=self.uri, version=self.version())
-        cutoff = (self.now if now is None else now) - kept_for
+        cutoff = (self.now if request.now is None else request.now) - kept_for
         # Needed are the files of every version that was the newest at the cutoff or later.
         ends = [each.timestamp for each in self._versions[1:]] + [cutoff]
         needed = {
@@ -350,13 +342,15 @@ class MemoryTable:
         before = self.version()
         expired = tuple(ExpiredFile(path, "data", 1, 0) for path in gone)
         refused = guard.refusal(expired, len(self.stored()), len(self.stored()))
-        if not dry_run:
+        if not request.dry_run:
             guard.check(refused, table=self.uri, version=before)
-        if gone and not dry_run:
+        if gone and not request.dry_run:
             self.storage.delete(gone)
             self._add(self._files, "VACUUM END", data_changed=False, ours=True)
         report = ExpiredFiles(before, cutoff, kept_for, expired)
-        return VacuumResult(report, 0 if dry_run else len(gone), dry_run, before, self.version(), refused)
+        return VacuumResult(
+            report, 0 if request.dry_run else len(gone), request.dry_run, before, self.version(), refused
+        )
 
     def write_manifests(self, snapshot: Snapshot, *, dry_run: bool = False) -> ManifestResult:
         if snapshot.files["dv_id"].null_count < snapshot.files.num_rows:

@@ -27,6 +27,7 @@ from dv_maintenance.maintenance.planning.policy import Policy
 from dv_maintenance.maintenance.planning.steps import MaintenancePlan
 from dv_maintenance.maintenance.vacuum import vacuum
 from dv_maintenance.tables.file_log import FileLogTable
+from dv_maintenance.tables.guard import VacuumRequest
 from dv_maintenance.tables.model import Snapshot
 from dv_maintenance.testing.backends import TableBackend
 from dv_maintenance.testing.file_logs import check_steps
@@ -145,7 +146,7 @@ class TableHistories(RuleBasedStateMachine):
             if also_appends:
                 self.history.append("a", 2)
             if also_vacuums:
-                vacuum(self.history.table, now=self._now)
+                vacuum(self.history.table, VacuumRequest(now=self._now))
 
         engine = InterferingEngine(self.history.backend.engine(), others)
         self._maintained(maintain(self.history.table, engine, purge=purging))
@@ -192,9 +193,9 @@ class TableHistories(RuleBasedStateMachine):
     @rule(lite=st.booleans(), ago=_AGO)
     def vacuum(self, lite: bool, ago: int) -> None:
         self._let_time_pass(ago)
-        said = vacuum(self.history.table, dry_run=True, lite=lite, now=self._now)
+        said = vacuum(self.history.table, VacuumRequest(dry_run=True, lite=lite, now=self._now))
         before = self.history.stored()
-        done = vacuum(self.history.table, lite=lite, now=self._now)
+        done = vacuum(self.history.table, VacuumRequest(lite=lite, now=self._now))
         gone = before - self.history.stored()
         assert gone == {path for path in said.paths or () if not path.startswith(self.history.backend.logs)}
         assert len(said.paths or ()) == done.deleted

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final
 
 from dv_maintenance.errors import DvMaintenanceError, RetryableError, StorageDeniedError, TableNotFoundError
 from dv_maintenance.storage import Storage, staged_for
+from dv_maintenance.tables.guard import VacuumRequest
 from dv_maintenance.testing.faults import Call, Killed, Meanwhile, Recorder
 from dv_maintenance.testing.faulty_access import injected
 from dv_maintenance.testing.history import TableHistory, needed_files
@@ -165,7 +166,7 @@ class Trial:
         assert not self.verb.left(self.history)
         from dv_maintenance.maintenance.vacuum import vacuum
 
-        vacuum(self.backend.open(), now=self.backend.moment() + self.backend.retention + ORPHAN_AGE)
+        vacuum(self.backend.open(), VacuumRequest(now=self.backend.moment() + self.backend.retention + ORPHAN_AGE))
         assert self._rows() == self.wanted
         table, stored = self.backend.open(), self.history.stored()
         needed = needed_files(table)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from dv_maintenance.tables.guard import VacuumRequest
 from dv_maintenance.testing.backends import Row, TableBackend
 from dv_maintenance.testing.history import TableHistory
 
@@ -99,20 +100,20 @@ def _zorder(backend: TableBackend, _: int) -> object:
 def _vacuum(backend: TableBackend, now: int) -> object:
     from dv_maintenance.maintenance.vacuum import vacuum
 
-    return vacuum(backend.open(), now=now)
+    return vacuum(backend.open(), VacuumRequest(now=now))
 
 
 def _vacuum_lite(backend: TableBackend, now: int) -> object:
     from dv_maintenance.maintenance.vacuum import vacuum
 
-    return vacuum(backend.open(), now=now, lite=True)
+    return vacuum(backend.open(), VacuumRequest(now=now, lite=True))
 
 
 def _vacuum_aside(backend: TableBackend, now: int) -> object:
     from dv_maintenance.maintenance.vacuum import vacuum
     from dv_maintenance.tables.guard import VacuumGuard
 
-    return vacuum(backend.open(), now=now, guard=VacuumGuard(quarantine=True))
+    return vacuum(backend.open(), VacuumRequest(now=now, guard=VacuumGuard(quarantine=True)))
 
 
 def _undelete(backend: TableBackend, _: int) -> object:

@@ -23,6 +23,7 @@ from dv_maintenance.maintenance.read import read
 from dv_maintenance.service import verbs
 from dv_maintenance.service.cursor import Cursor
 from dv_maintenance.tables import open_table
+from dv_maintenance.tables.guard import VacuumRequest
 from dv_maintenance.testing.delta_builder import DeltaBuilder
 
 if TYPE_CHECKING:
@@ -213,7 +214,7 @@ def test_a_task_that_is_killed_in_the_middle_of_a_purge(airflow: Airflow, tmp_pa
     assert purge.task()["try"] == 2
     assert rows_of(purge.place) == purge.expected
     assert written - purge.live(), "nothing was left behind"
-    verbs.vacuum(open_table(str(purge.place)), retention=0, allow_short_retention=True)
+    verbs.vacuum(open_table(str(purge.place)), VacuumRequest(retention=0, allow_short_retention=True))
     assert purge.files() == purge.live()
     assert rows_of(purge.place) == purge.expected
 

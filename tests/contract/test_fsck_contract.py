@@ -21,7 +21,7 @@ from dv_maintenance.maintenance.undelete import undelete
 from dv_maintenance.maintenance.vacuum import vacuum
 from dv_maintenance.tables import open_table
 from dv_maintenance.tables.fsck import FsckTable
-from dv_maintenance.tables.guard import VacuumGuard
+from dv_maintenance.tables.guard import VacuumGuard, VacuumRequest
 from dv_maintenance.testing.backends import DeltaBackend, LanceBackend, MemoryBackend, PaimonBackend, TableBackend
 from dv_maintenance.testing.contract import TableContract
 from dv_maintenance.testing.history import TableHistory
@@ -251,7 +251,7 @@ def test_files_in_quarantine_are_put_back(tmp_path: Path) -> None:
     table.append("a", 10)
     needed = table.version
     table.delete(range(20))
-    vacuum(table.table, now=table.moment().time + backend.retention, guard=VacuumGuard(quarantine=True))
+    vacuum(table.table, VacuumRequest(now=table.moment().time + backend.retention, guard=VacuumGuard(quarantine=True)))
     report = fsck(backend.open(), needed)
     assert [damage.fault for damage in report.damage] == ["missing", "missing"]
     assert report.remedies[0].command_line == f"dvm.undelete({backend.open().uri!r})"
@@ -394,9 +394,9 @@ def test_a_clone_whose_source_was_vacuumed(
     assert fsck(open_table(str(clone))).clean
     purge(backend.open(), LocalEngine())
     later = backend.moment() + backend.retention + 1
-    kept = vacuum(backend.open(), now=later, clones=[str(clone)], dry_run=True)
+    kept = vacuum(backend.open(), VacuumRequest(now=later, clones=[str(clone)], dry_run=True))
     assert (kept.data_files, kept.dv_files) == (0, 0), "a vacuum that knows the clone keeps its files"
-    vacuum(backend.open(), now=later, guard=VacuumGuard(quarantine=aside))
+    vacuum(backend.open(), VacuumRequest(now=later, guard=VacuumGuard(quarantine=aside)))
 
     report = fsck(open_table(str(clone)))
     assert {damage.kind for damage in report.damage} == {"data", "dv"}
@@ -441,5 +441,5 @@ def test_what_stops_every_vacuum_is_found(
     assert (damage.kind, damage.files) == ("log", 0)
     assert damage.effect == "The newest version can be read, but every vacuum stops."
     with pytest.raises(DamagedTableError, match=re.escape(damage.reason)):
-        vacuum(table, dry_run=True)
+        vacuum(table, VacuumRequest(dry_run=True))
     assert damage_of(table, table.snapshot()) == (), "no reader of the newest version fails"

@@ -16,6 +16,7 @@ from dv_maintenance.maintenance.execution.apply import purge
 from dv_maintenance.maintenance.health import health
 from dv_maintenance.maintenance.vacuum import vacuum
 from dv_maintenance.tables.file_log import FileLogTable
+from dv_maintenance.tables.guard import VacuumRequest
 from dv_maintenance.tables.table import Table
 from dv_maintenance.testing.backends import DeltaBackend, LanceBackend, PaimonBackend, TableBackend
 
@@ -59,8 +60,8 @@ def reads(backend: TableBackend) -> Iterator[Callable[[], object]]:
     yield lambda: opened().history()
     yield lambda: opened().changes_since(backend.first_version)
     yield backend.rows
-    yield lambda: vacuum(opened(), dry_run=True, retention=0, allow_short_retention=True)
-    yield lambda: vacuum(opened(), dry_run=True, retention=0, allow_short_retention=True, lite=True)
+    yield lambda: vacuum(opened(), VacuumRequest(dry_run=True, retention=0, allow_short_retention=True))
+    yield lambda: vacuum(opened(), VacuumRequest(dry_run=True, retention=0, allow_short_retention=True, lite=True))
     yield lambda: purge(opened(), backend.engine())
 
 

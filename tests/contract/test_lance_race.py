@@ -15,6 +15,7 @@ from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.maintenance.execution.apply import purge
 from dv_maintenance.maintenance.vacuum import vacuum
 from dv_maintenance.tables import open_table
+from dv_maintenance.tables.guard import VacuumRequest
 from dv_maintenance.tables.lance.commit import rewrites as commit
 from dv_maintenance.tables.table import CommitOutcome
 
@@ -60,7 +61,7 @@ def test_purges_in_the_middle_of_deletes(
     purge(open_table(place), LocalEngine())
     # A week later: deletion files of deletes that had to try again are nobody's by then.
     now = time.time_ns() // 1_000_000 + WEEK
-    vacuum(open_table(place), retention=0, allow_short_retention=True, now=now)
+    vacuum(open_table(place), VacuumRequest(retention=0, allow_short_retention=True, now=now))
     assert sorted(pylance.dataset(place).to_table()["id"].to_pylist()) == left
     named = set(open_table(place).snapshot().files["path"].to_pylist())
     stored = (path for path in Path(place).rglob("*") if path.is_file())

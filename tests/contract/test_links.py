@@ -23,7 +23,7 @@ from dv_maintenance.maintenance.undelete import undelete
 from dv_maintenance.maintenance.vacuum import vacuum
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables.delta.table import DeltaTable
-from dv_maintenance.tables.guard import VacuumGuard
+from dv_maintenance.tables.guard import VacuumGuard, VacuumRequest
 from dv_maintenance.testing.backends import DeltaBackend, LanceBackend, PaimonBackend, TableBackend
 
 # Each with the folders that may be links.
@@ -56,7 +56,7 @@ def test_folders_that_are_links(tmp_path: Path, kind: str, folder: str) -> None:
         purge(backend.open(), backend.engine())
     for lite in (True, False):
         with suppress(RefusedError):
-            vacuum(backend.open(), retention=0, allow_short_retention=True, lite=lite)
+            vacuum(backend.open(), VacuumRequest(retention=0, allow_short_retention=True, lite=lite))
     assert {file: file.read_bytes() for file in elsewhere.rglob("*") if file.is_file()} == before
     assert sorted(backend.rows()) == rows
 
@@ -65,10 +65,13 @@ def test_folders_that_are_links(tmp_path: Path, kind: str, folder: str) -> None:
 
 ASIDE = VacuumGuard(1, quarantine=True)
 VERBS: dict[str, Callable[[TableBackend], object]] = {
-    "aside": lambda backend: vacuum(backend.open(), retention=0, allow_short_retention=True, guard=ASIDE),
-    "lite": lambda backend: vacuum(backend.open(), retention=0, allow_short_retention=True, lite=True),
+    "aside": lambda backend: vacuum(
+        backend.open(), VacuumRequest(retention=0, allow_short_retention=True, guard=ASIDE)
+    ),
+    "lite": lambda backend: vacuum(backend.open(), VacuumRequest(retention=0, allow_short_retention=True, lite=True)),
     "empty": lambda backend: vacuum(
-        backend.open(), retention=0, allow_short_retention=True, guard=VacuumGuard(1, quarantine_retention=0)
+        backend.open(),
+        VacuumRequest(retention=0, allow_short_retention=True, guard=VacuumGuard(1, quarantine_retention=0)),
     ),
     "undelete": lambda backend: undelete(backend.open()),
     "restore": lambda backend: restore(backend.open(), version=backend.open().version() - 1),

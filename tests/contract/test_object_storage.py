@@ -14,6 +14,7 @@ from dv_maintenance.maintenance.execution.apply import purge
 from dv_maintenance.maintenance.fsck import fsck
 from dv_maintenance.maintenance.vacuum import vacuum
 from dv_maintenance.tables.fsck import FsckTable
+from dv_maintenance.tables.guard import VacuumRequest
 from dv_maintenance.testing.backends import DeltaBackend, PaimonBackend, TableBackend
 from dv_maintenance.testing.contract import TableContract
 from dv_maintenance.testing.history import InterferingEngine, TableHistory
@@ -83,9 +84,9 @@ def test_uncommitted_files_expire(backend: TableBackend) -> None:
     assert vacuum(table.table).deleted == 0
     # S3 tells times in whole seconds.
     later = table.moment().time + 1000 + backend.retention
-    said = vacuum(table.table, now=later, dry_run=True)
+    said = vacuum(table.table, VacuumRequest(now=later, dry_run=True))
     assert sorted(said.paths or ()) == sorted(orphans)
-    assert vacuum(table.table, now=later).deleted == len(orphans)
+    assert vacuum(table.table, VacuumRequest(now=later)).deleted == len(orphans)
     assert table.stored() == table.needs(table.version) | {"notes.txt"}
     assert table.table.storage.exists("_other/x.parquet")
     assert table.read() == table.expected()

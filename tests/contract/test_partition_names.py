@@ -11,6 +11,7 @@ from dv_maintenance.maintenance.execution.apply import purge
 from dv_maintenance.maintenance.restore import restore
 from dv_maintenance.maintenance.vacuum import vacuum
 from dv_maintenance.tables.capabilities import RestorableTable
+from dv_maintenance.tables.guard import VacuumRequest
 from dv_maintenance.testing.backends import DeltaBackend, LanceBackend, PaimonBackend, TableBackend
 
 BACKENDS: dict[str, Callable[[str], TableBackend]] = {
@@ -44,5 +45,5 @@ def test_escaped_partitions(tmp_path: Path, kind: str) -> None:
         assert (restored.verified, restored.problems) == (True, ())
         assert sorted(backend.rows()) == rows
         assert purge(backend.open(), backend.engine()).verified
-    vacuum(backend.open(), retention=0, allow_short_retention=True)
+    vacuum(backend.open(), VacuumRequest(retention=0, allow_short_retention=True))
     assert sorted(backend.rows()) == rows

@@ -18,6 +18,7 @@ from dv_maintenance.errors import ConflictError
 from dv_maintenance.maintenance.execution.apply import maintain, purge
 from dv_maintenance.maintenance.execution.report import ApplyReport
 from dv_maintenance.maintenance.vacuum import vacuum
+from dv_maintenance.tables.guard import VacuumRequest
 from dv_maintenance.tables.table import Table
 from dv_maintenance.testing.backends import DeltaBackend
 
@@ -81,7 +82,7 @@ def maintained(table: Table, run: Callable[..., ApplyReport], busy: Callable[[],
 
 def only_what_is_live_stays(backend: DeltaBackend) -> None:
     table = backend.open()
-    vacuum(table, now=backend.moment() + backend.retention)
+    vacuum(table, VacuumRequest(now=backend.moment() + backend.retention))
     sources = [source for task in table.scan_tasks(table.snapshot()) for source in task.sources]
     live = {table.storage.path_of_uri(source.uri) for source in sources}
     assert all(source.dv is None for source in sources)

@@ -18,6 +18,7 @@ from dv_maintenance.service.checks import check_names
 from dv_maintenance.service.data_version import last_data_version
 from dv_maintenance.service.tables_file import TableSettings, WatchConfig
 from dv_maintenance.tables import open_table
+from dv_maintenance.tables.guard import VacuumRequest
 
 Definitions = Callable[..., dg.Definitions]
 MakeTable = Callable[..., TableSettings]
@@ -225,7 +226,7 @@ def test_what_a_vacuum_took_away_unseen_counts_as_changed(lake: Lake) -> None:
     table = open_table(lake.place)
     assert last_data_version(table, (3, 3)) == 5
     lake.dataset().update_config({"a": "b"})
-    table.vacuum(retention=0, allow_short_retention=True)
+    table.vacuum(VacuumRequest(retention=0, allow_short_retention=True))
     assert last_data_version(table, (3, 3)) == 5
     assert last_data_version(table, (6, 5)) == 5
 

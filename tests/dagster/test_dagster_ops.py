@@ -28,6 +28,7 @@ from dv_maintenance.maintenance.read import read
 from dv_maintenance.maintenance.vacuum import vacuum
 from dv_maintenance.service.tables_file import TableSettings
 from dv_maintenance.tables import open_table
+from dv_maintenance.tables.guard import VacuumRequest
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -339,9 +340,9 @@ def test_erased_rows_are_in_no_live_file_and_after_the_vacuum_in_none(
     assert (erased["rows_deleted"], erased["verified"]) == (3, True)
     moment, two_days = erased["removable_from"], 172_800_000
     assert moment == pytest.approx(table.snapshot().timestamp + two_days, abs=60_000)
-    vacuum(table, retention=two_days, now=moment - 60_000)
+    vacuum(table, VacuumRequest(retention=two_days, now=moment - 60_000))
     assert {1, 5, 13} <= on_disk(one), "a vacuum before that keeps them"
-    vacuum(table, retention=two_days, now=moment + 1)
+    vacuum(table, VacuumRequest(retention=two_days, now=moment + 1))
     assert {1, 5, 13}.isdisjoint(on_disk(one))
 
     total = logged(result, "dv_erasure_report")

@@ -26,6 +26,7 @@ from dv_maintenance.maintenance.health import health
 from dv_maintenance.maintenance.read import read
 from dv_maintenance.maintenance.vacuum import vacuum
 from dv_maintenance.tables import open_table
+from dv_maintenance.tables.guard import VacuumRequest
 from dv_maintenance.testing.delta_builder import DeltaBuilder
 
 pytestmark = [pytest.mark.deep, pytest.mark.jvm]
@@ -118,7 +119,7 @@ def left_behind(place: Path) -> set[str]:
     orphans = files(place) - known
     for name in orphans:
         os.utime(place / name, (0, 0))
-    found = vacuum(open_table(str(place)), dry_run=True)
+    found = vacuum(open_table(str(place)), VacuumRequest(dry_run=True))
     assert orphans <= set(found.paths), (orphans, found.paths)
     return orphans
 

@@ -27,6 +27,7 @@ from dv_maintenance.maintenance.read import read
 from dv_maintenance.tables import open_table
 from dv_maintenance.tables.delta.load import load_snapshot
 from dv_maintenance.tables.delta.rows.layout import stores_partitions
+from dv_maintenance.tables.guard import VacuumRequest
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -322,7 +323,7 @@ def test_what_is_refused_the_engine_does_and_we_check(name: str, delta_spark: Sp
         purge(made.table, LocalEngine())
     assert set(caught.value.features) == wanted.features
     assert made.table.version() == version
-    made.table.vacuum(dry_run=True)
+    made.table.vacuum(VacuumRequest(dry_run=True))
 
     report = engine_sql(made.table, delta_spark, "purge")
     assert report.verified

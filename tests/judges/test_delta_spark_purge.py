@@ -19,6 +19,7 @@ from dv_maintenance.engine.spark import SparkEngine
 from dv_maintenance.maintenance.execution.apply import purge
 from dv_maintenance.maintenance.read import read
 from dv_maintenance.tables import open_table
+from dv_maintenance.tables.guard import VacuumRequest
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -194,7 +195,7 @@ def test_purge_vacuum_and_life_goes_on(made: Made, delta_spark: SparkSession, ca
     contents = made.contents(canon)
     assert purge(table, SparkEngine(session=delta_spark)).verified
 
-    table.vacuum(retention=0, allow_short_retention=True, now=table.snapshot().timestamp + 10_000)
+    table.vacuum(VacuumRequest(retention=0, allow_short_retention=True, now=table.snapshot().timestamp + 10_000))
     assert not [file for file in made.path.rglob("deletion_vector_*.bin") if not file.name.startswith(".")]
     live = table.snapshot().files.num_rows
     kept = [file for file in made.path.rglob("*.parquet") if not {"_delta_log", "_change_data"} & set(file.parts)]

@@ -12,7 +12,7 @@ import pytest
 from dv_maintenance.maintenance.undelete import undelete
 from dv_maintenance.maintenance.vacuum import vacuum
 from dv_maintenance.tables import open_table
-from dv_maintenance.tables.guard import VacuumGuard
+from dv_maintenance.tables.guard import VacuumGuard, VacuumRequest
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -51,12 +51,12 @@ def test_a_stream_goes_on_after_a_vacuum(delta_spark: SparkSession, tmp_path: Pa
     version = open_table(source).version()
     delta_spark.sql(f"DELETE FROM delta.`{source}`")
     now = time.time_ns() // 1_000_000 + 30 * 86_400_000
-    report = vacuum(open_table(source), now=now, guard=VacuumGuard(streams=(checkpoint,)))
+    report = vacuum(open_table(source), VacuumRequest(now=now, guard=VacuumGuard(streams=(checkpoint,))))
     assert report.protected
     assert version < report.version_after or not report.deleted
     run(None)
     assert {row.id for row in delta_spark.read.format("delta").load(sink).collect()} == ids
-    vacuum(open_table(source), now=now)
+    vacuum(open_table(source), VacuumRequest(now=now))
     assert not list(Path(source).glob("*.parquet")), "without the protection all of it would have gone"
 
 
@@ -65,7 +65,7 @@ def test_its_vacuum_passes_the_quarantine_by(delta_spark: SparkSession, tmp_path
     delta_spark.range(10).write.format("delta").save(source)
     delta_spark.range(5).write.format("delta").mode("overwrite").save(source)
     now = time.time_ns() // 1_000_000 + 30 * 86_400_000
-    report = vacuum(open_table(source), now=now, guard=VacuumGuard(quarantine=True))
+    report = vacuum(open_table(source), VacuumRequest(now=now, guard=VacuumGuard(quarantine=True)))
     assert report.deleted
     for path in Path(source, "_dvm_quarantine").rglob("*.parquet"):
         os.utime(path, (0, 0))

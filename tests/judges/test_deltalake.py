@@ -16,6 +16,7 @@ from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.maintenance.execution.apply import maintain, purge
 from dv_maintenance.maintenance.read import read
 from dv_maintenance.tables import open_table
+from dv_maintenance.tables.guard import VacuumRequest
 from dv_maintenance.testing.delta_builder import DeltaBuilder
 
 
@@ -56,7 +57,7 @@ def test_small_files_become_few_and_nothing_else_changes(made: Path, canon: Modu
     assert sum(adds["num_records"].to_pylist()) == 285
     assert (min(adds["min.id"].to_pylist()), max(adds["max.id"].to_pylist())) == (0, 299)
 
-    table.vacuum(retention=0, allow_short_retention=True, now=after.timestamp + 1000)
+    table.vacuum(VacuumRequest(retention=0, allow_short_retention=True, now=after.timestamp + 1000))
     assert len(list(made.rglob("*.parquet"))) == after.files.num_rows
     for name, reader in READERS.items():
         assert canon.rows(reader(made)) == seen[name], name

@@ -19,6 +19,7 @@ from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.maintenance.execution.apply import maintain, purge
 from dv_maintenance.maintenance.vacuum import vacuum
 from dv_maintenance.tables import open_table
+from dv_maintenance.tables.guard import VacuumRequest
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -155,7 +156,7 @@ class Judged:
 
 
 def _vacuum(table: Table) -> None:
-    vacuum(table, retention=0, allow_short_retention=True, now=table.snapshot().timestamp + 10**10)
+    vacuum(table, VacuumRequest(retention=0, allow_short_retention=True, now=table.snapshot().timestamp + 10**10))
 
 
 VERBS: dict[str, Callable[[Table], object]] = {

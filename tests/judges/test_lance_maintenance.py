@@ -19,6 +19,7 @@ from dv_maintenance.maintenance.execution.apply import maintain, purge
 from dv_maintenance.maintenance.planning.policy import Policy
 from dv_maintenance.maintenance.vacuum import vacuum
 from dv_maintenance.tables import open_table
+from dv_maintenance.tables.guard import VacuumRequest
 from dv_maintenance.testing.history import InterferingEngine
 
 HISTORIES = int(os.environ.get("DVM_HISTORIES", "2"))
@@ -213,5 +214,5 @@ def test_histories_with_purges_in_between(pylance: ModuleType, tmp_path: Path, s
         assert content(dataset) == before
         dataset.validate()
         if draw.random() < 0.3:
-            vacuum(table, retention=0, allow_short_retention=True)
+            vacuum(table, VacuumRequest(retention=0, allow_short_retention=True))
             assert content(history.dataset) == before

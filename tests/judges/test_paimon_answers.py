@@ -28,6 +28,7 @@ from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.engine.parquet.output import ParquetOutput
 from dv_maintenance.maintenance.execution.apply import maintain, purge
 from dv_maintenance.maintenance.vacuum import vacuum
+from dv_maintenance.tables.guard import VacuumRequest
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -113,7 +114,7 @@ def _compact(table: PaimonTable, _: SparkSession) -> None:
 
 def _vacuum(table: PaimonTable, _: SparkSession) -> None:
     later = table.snapshot().timestamp + 10 * 24 * 3_600_000
-    vacuum(table, retention=0, allow_short_retention=True, now=later)
+    vacuum(table, VacuumRequest(retention=0, allow_short_retention=True, now=later))
 
 
 def _delete(table: PaimonTable, spark: SparkSession) -> None:

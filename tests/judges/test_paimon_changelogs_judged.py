@@ -22,6 +22,7 @@ from dv_maintenance.errors import ConflictError
 from dv_maintenance.files.avro.container import read_records
 from dv_maintenance.files.avro.schema import Wanted
 from dv_maintenance.maintenance.vacuum import vacuum
+from dv_maintenance.tables.guard import VacuumRequest
 from dv_maintenance.tables.paimon.vacuum.decision import LEFT
 
 HISTORIES = int(os.environ.get("DVM_HISTORIES", "2"))
@@ -127,7 +128,7 @@ def check_history(engine: PaimonEngine, folder: Path, kind: str, seed: int) -> N
     history.retain(kept := history.draw.randint(1, 3), kept + history.draw.randint(1, 8))
     before = engine.changes(path, 1) if not numbers(path, "changelog") and 1 in numbers(path, "snapshot") else None
     shutil.copytree(path, theirs)
-    planned = vacuum(opened(path), dry_run=True)
+    planned = vacuum(opened(path), VacuumRequest(dry_run=True))
     stored = stored_files(path)
     assert vacuum(opened(path)).kept == planned.kept
     assert sorted(stored - stored_files(path)) == sorted(planned.paths or ())
@@ -151,7 +152,7 @@ def check_history(engine: PaimonEngine, folder: Path, kind: str, seed: int) -> N
     (shutil.rmtree(theirs), shutil.copytree(path, theirs))
     engine.expire_by_options(theirs)
     judge(engine, path, theirs)
-    assert vacuum(opened(path), dry_run=True).paths == ()
+    assert vacuum(opened(path), VacuumRequest(dry_run=True)).paths == ()
 
 
 @pytest.mark.parametrize("seed", range(HISTORIES))
@@ -290,7 +291,7 @@ def crash(engine: PaimonEngine, template: Path, intruder: Intruder, at: int) -> 
     ids = numbers(path, "changelog")
     assert hints(path) == [str(ids[0]), str(ids[-1])]
     vacuum(opened(path))
-    assert vacuum(opened(path), dry_run=True).paths == ()
+    assert vacuum(opened(path), VacuumRequest(dry_run=True)).paths == ()
     return crashed
 
 

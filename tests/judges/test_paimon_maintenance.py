@@ -22,6 +22,7 @@ from dv_maintenance.maintenance.execution.apply import maintain, purge
 from dv_maintenance.maintenance.health import health
 from dv_maintenance.maintenance.planning.policy import Policy
 from dv_maintenance.maintenance.vacuum import vacuum
+from dv_maintenance.tables.guard import VacuumRequest
 from dv_maintenance.testing.history import InterferingEngine
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ def test_partitions_whose_folders_are_escaped(paimon_engine: PaimonEngine, tmp_p
     assert (report.verified, report.problems) == (True, ())
     assert no_dvs(path)
     assert in_order(engine.rows(path)) == rows
-    vacuum(opened(path), retention=0, allow_short_retention=True)
+    vacuum(opened(path), VacuumRequest(retention=0, allow_short_retention=True))
     assert in_order(engine.rows(path)) == rows
     judge_files(engine, path, engine.version(path))
 

@@ -20,6 +20,7 @@ from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.maintenance.execution.apply import purge
 from dv_maintenance.maintenance.health import health
 from dv_maintenance.maintenance.vacuum import vacuum
+from dv_maintenance.tables.guard import VacuumRequest
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -89,7 +90,7 @@ def test_data_evolution(pypaimon: PyPaimon, path: Path, parted: bool, blob: bool
         assert counts.physical_rows - counts.deleted_rows == len(theirs)
     assert table.snapshot().parts.num_rows
     whole = pypaimon("rows", path)
-    vacuum(table, retention=0, allow_short_retention=True)
+    vacuum(table, VacuumRequest(retention=0, allow_short_retention=True))
     assert len(list(path.glob("snapshot/snapshot-*"))) == 1
     same(pypaimon("rows", path), whole)
     append()
@@ -119,7 +120,7 @@ def test_append_tables_are_maintained(pypaimon: PyPaimon, path: Path, spark: Spa
     more = [{"id": 100, "p": "z", "a": "new", "b": 1}]
     pypaimon("append", path, columns=COLUMNS, rows=more)
     delete(table, spark, "id = 1")
-    vacuum(table, retention=0, allow_short_retention=True)
+    vacuum(table, VacuumRequest(retention=0, allow_short_retention=True))
     assert len(list(path.glob("snapshot/snapshot-*"))) == 1
     rows = [row for row in [*rows, *more] if row["id"] != 1]
     same(pypaimon("rows", path), rows)

@@ -19,6 +19,7 @@ from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.maintenance.execution.apply import purge
 from dv_maintenance.maintenance.health import health
 from dv_maintenance.maintenance.vacuum import vacuum
+from dv_maintenance.tables.guard import VacuumRequest
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -184,7 +185,7 @@ def test_append_tables_are_maintained(rust: Rust, paimon_engine: PaimonEngine, s
     expected += [{"id": 100, "v": "rust", "p": "a"}, {"id": 101, "v": "java", "p": "b"}]
     same(our_rows(path), expected)
     same(expected, without_ids(rust.sql("SELECT * FROM t")))
-    vacuum(table, retention=0, allow_short_retention=True)
+    vacuum(table, VacuumRequest(retention=0, allow_short_retention=True))
     same(expected, without_ids(rust.sql("SELECT * FROM t")))
     judge_rows(paimon_engine, path)
     assert paimon_engine.orphans(path, 2**50) == []

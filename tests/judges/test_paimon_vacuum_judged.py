@@ -27,6 +27,7 @@ from paimon_judging import (
 
 from dv_maintenance.errors import ConflictError
 from dv_maintenance.maintenance.vacuum import vacuum
+from dv_maintenance.tables.guard import VacuumRequest
 
 HOUR = 3_600_000
 HISTORIES = int(os.environ.get("DVM_HISTORIES", "3"))
@@ -76,7 +77,7 @@ def test_it_leaves_what_paimon_leaves(paimon_engine: PaimonEngine, tmp_path: Pat
     before = in_order(engine.rows(path))
     tagged = {name: in_order(engine.rows(path, tag=name)) for name in history.tags}
     shutil.copytree(path, theirs)
-    vacuum(opened(path), retention=0, allow_short_retention=True, now=later)
+    vacuum(opened(path), VacuumRequest(retention=0, allow_short_retention=True, now=later))
     engine.expire(theirs)
     engine.orphans(theirs, later, dry_run=False)
     assert stored_files(path) == stored_files(theirs)
@@ -145,7 +146,9 @@ def race(engine: PaimonEngine, folder: Path, intruder: Intruder, what: str, at: 
         done[0] += 1
 
     with suppress(ConflictError):
-        intruder.during(lambda: vacuum(opened(path), retention=0, allow_short_retention=True, now=later), at, other)
+        intruder.during(
+            lambda: vacuum(opened(path), VacuumRequest(retention=0, allow_short_retention=True, now=later)), at, other
+        )
     calls = intruder.calls
     for snapshot in (path / "snapshot").glob("snapshot-*"):
         judge_rows(engine, path, int(snapshot.name.rpartition("-")[2]))

@@ -39,6 +39,7 @@ from dv_maintenance.maintenance.restore import restore
 from dv_maintenance.maintenance.vacuum import vacuum
 from dv_maintenance.maintenance.zorder import zorder
 from dv_maintenance.tables import open_table
+from dv_maintenance.tables.guard import VacuumRequest
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -195,7 +196,7 @@ def _checkpoint(kept: Kept, _: SparkSession) -> None:
 
 def _vacuum(kept: Kept, _: SparkSession) -> None:
     later = kept.table.snapshot().timestamp + SOME_DAYS
-    vacuum(kept.table, retention=0, allow_short_retention=True, now=later)
+    vacuum(kept.table, VacuumRequest(retention=0, allow_short_retention=True, now=later))
 
 
 def _manifest(kept: Kept, _: SparkSession) -> None:

@@ -24,6 +24,7 @@ from dv_maintenance.maintenance.vacuum import vacuum
 from dv_maintenance.service.inspection import inspect_table
 from dv_maintenance.service.verbs.state import health, plan
 from dv_maintenance.tables import open_table
+from dv_maintenance.tables.guard import VacuumRequest
 from dv_maintenance.testing.delta_builder import DeltaBuilder
 from dv_maintenance.testing.memory import MemoryEngine, MemoryTable
 
@@ -203,7 +204,7 @@ def test_a_quarantine_is_emptied_although_nothing_else_expires(tmp_path: Path) -
     table, policy = open_table(str(tmp_path / "t")), Policy(quarantine=True)
     maintain(table, LocalEngine(), Policy(max_deleted_ratio=0))
     now = time.time_ns() // 1_000_000 + 1000
-    vacuum(table, now=now, guard=policy.guard)
+    vacuum(table, VacuumRequest(now=now, guard=policy.guard))
     aside = tmp_path / "t" / "_dvm_quarantine"
     legal = Policy.from_mapping({"quarantine": True, "erase_within": "30d"})
     found = to_erase(table, table.snapshot(), legal, now=now)
@@ -219,7 +220,7 @@ def test_a_quarantine_is_emptied_although_nothing_else_expires(tmp_path: Path) -
     late = inspect_table(table, policy, now=now + 8 * DAY)
     assert late.reasons == {"vacuum": ("files have been in quarantine for more than 7d",)}
     assert any(aside.rglob("*.parquet"))
-    vacuum(table, now=now + 8 * DAY, guard=policy.guard)
+    vacuum(table, VacuumRequest(now=now + 8 * DAY, guard=policy.guard))
     assert not any(aside.rglob("*.parquet"))
     (finding,) = check_table(lambda: table, legal, checks=["erase_within"], now=now + 29 * DAY)
     assert finding.reason == "no deleted rows are left in storage"

@@ -20,6 +20,7 @@ from dv_maintenance.maintenance.health import health
 from dv_maintenance.maintenance.planning.policy import Policy
 from dv_maintenance.maintenance.vacuum import vacuum
 from dv_maintenance.tables import open_table
+from dv_maintenance.tables.guard import VacuumRequest
 from dv_maintenance.tables.work import RewriteResult, RewriteTask
 from dv_maintenance.testing.delta_builder import DeltaBuilder
 
@@ -86,8 +87,8 @@ def test_a_vacuum_may_remove_the_old_files_from_then_on(builder: DeltaBuilder) -
     purge_since(builder, 1)
     table = open_table(builder.storage.uri)
     moment = removable_from(table)
-    assert vacuum(table, dry_run=True, now=moment - 60_000).data_files == 0
-    assert vacuum(table, dry_run=True, now=moment + 1).data_files == 1
+    assert vacuum(table, VacuumRequest(dry_run=True, now=moment - 60_000)).data_files == 0
+    assert vacuum(table, VacuumRequest(dry_run=True, now=moment + 1)).data_files == 1
 
 
 def test_the_retention_is_the_table_s_own_or_a_longer_one(builder: DeltaBuilder) -> None:
@@ -105,5 +106,5 @@ def test_a_log_that_was_cleaned_up_does(builder: DeltaBuilder) -> None:
     checkpoint(table, clean_log=True, now=table.snapshot().timestamp + 40 * DAY)
     now = table.snapshot().timestamp
     with pytest.raises(RefusedError):
-        vacuum(table, dry_run=True, lite=True)
+        vacuum(table, VacuumRequest(dry_run=True, lite=True))
     assert removable_from(table, now=now) == now + 7 * DAY

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import cast
 
 import pytest
 
 from dv_maintenance.errors import UsageError
 from dv_maintenance.maintenance.vacuum import vacuum
-from dv_maintenance.tables.guard import NO_GUARD
+from dv_maintenance.tables.guard import VacuumRequest
 from dv_maintenance.tables.model import ExpiredFile, ExpiredFiles, VacuumResult
 from dv_maintenance.tables.table import Table
 
@@ -30,22 +30,21 @@ class FakeTable:
     format = "delta"
 
     def __init__(self) -> None:
-        self.asked: dict[str, Any] = {}
+        self.asked: VacuumRequest | None = None
 
-    def vacuum(self, **asked: Any) -> VacuumResult:
-        self.asked = asked
+    def vacuum(self, request: VacuumRequest) -> VacuumResult:
+        self.asked = request
         expired = ExpiredFiles(7, 1000, 60_000, FILES, {"in the current version": 3})
-        dry_run = asked["dry_run"]
+        dry_run = request.dry_run
         return VacuumResult(expired, 0 if dry_run else 5, dry_run, 7, 7 if dry_run else 9)
 
 
 def test_files_are_counted_by_kind() -> None:
     table = FakeTable()
-    report = vacuum(cast("Table", table), retention=60_000, lite=True, allow_short_retention=True, now=61_000)
-    assert table.asked == {
-        "retention": 60_000, "dry_run": False, "lite": True, "allow_short_retention": True, "now": 61_000,
-        "guard": NO_GUARD,
-    }  # fmt: skip
+    report = vacuum(
+        cast("Table", table), VacuumRequest(retention=60_000, lite=True, allow_short_retention=True, now=61_000)
+    )
+    assert table.asked == VacuumRequest(retention=60_000, lite=True, allow_short_retention=True, now=61_000)
     assert report.to_json() == {
         "table": "file:///t",
         "format": "delta",
@@ -70,11 +69,11 @@ def test_files_are_counted_by_kind() -> None:
 def test_clones_are_of_formats_that_have_them() -> None:
     table = FakeTable()
     with pytest.raises(UsageError, match="delta tables have no clones"):
-        vacuum(cast("Table", table), clones=["file:///c"])
-    assert not table.asked
+        vacuum(cast("Table", table), VacuumRequest(clones=("file:///c",)))
+    assert table.asked is None
 
 
 def test_a_dry_run_names_the_paths() -> None:
-    body = vacuum(cast("Table", FakeTable()), dry_run=True).to_json()
+    body = vacuum(cast("Table", FakeTable()), VacuumRequest(dry_run=True)).to_json()
     assert body["paths"] == [file.path for file in FILES]
     assert (body["dry_run"], body["deleted"], body["version_after"]) == (True, 0, 7)

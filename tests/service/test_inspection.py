@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,6 +13,7 @@ from dv_maintenance.maintenance.execution.apply import maintain
 from dv_maintenance.maintenance.planning.policy import Policy
 from dv_maintenance.service.inspection import inspect_table, inspect_tables, read_state
 from dv_maintenance.service.tables_file import WatchConfig
+from dv_maintenance.tables.guard import VacuumRequest
 from dv_maintenance.testing.memory import MemoryEngine, MemoryTable
 
 HOUR = 3_600_000
@@ -72,7 +72,7 @@ def test_time_makes_a_vacuum_due(table: MemoryTable) -> None:
 
 
 def test_a_vacuum_that_is_refused_is_a_warning(table: MemoryTable, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(**options: Any) -> None:
+    def refuse(request: VacuumRequest) -> None:
         raise RefusedError("not with this log")
 
     monkeypatch.setattr(table, "vacuum", refuse)

@@ -19,6 +19,7 @@ from paimon_writer import MAX_LONG, DataFile, PaimonWriter, entry_schema, list_s
 
 from dv_maintenance.dv import DeletionVector
 from dv_maintenance.storage import Storage
+from dv_maintenance.tables.guard import VacuumRequest
 from dv_maintenance.tables.model import VacuumResult
 from dv_maintenance.tables.paimon.table import PaimonTable
 
@@ -336,7 +337,7 @@ class Lake(PaimonWriter):
 
     def vacuum(self, **options: Any) -> VacuumResult:
         """A day and an hour after the last commit, unless ``now`` says otherwise."""
-        return self.table().vacuum(**{"now": self.now + DAY + HOUR + 1, **options})
+        return self.table().vacuum(VacuumRequest(**{"now": self.now + DAY + HOUR + 1, **options}))
 
 
 def appended(file: DataFile) -> bool:

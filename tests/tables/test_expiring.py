@@ -15,6 +15,7 @@ from dv_maintenance.maintenance.planning.policy import Policy
 from dv_maintenance.service.verbs import vacuum
 from dv_maintenance.tables import open_table
 from dv_maintenance.tables.expiring import by_day
+from dv_maintenance.tables.guard import VacuumRequest
 from dv_maintenance.tables.model import ExpiringFiles
 from dv_maintenance.testing.delta_builder import DeltaBuilder
 
@@ -44,14 +45,14 @@ def test_what_is_announced_goes_then(path: str) -> None:
     table = open_table(path)
     snapshot = table.snapshot()
     now = snapshot.timestamp + 1000
-    expired = table.vacuum(dry_run=True, now=now).expired
+    expired = table.vacuum(VacuumRequest(dry_run=True, now=now)).expired
     assert expired.files == ()
     assert expired.expiring is not None
     (announced,) = expired.expiring
     assert announced.files == 1
     assert abs(announced.at - (snapshot.timestamp + 7 * DAY)) < 10_000
-    before = table.vacuum(dry_run=True, now=announced.at - 1).expired
-    after = table.vacuum(dry_run=True, now=announced.at + 1).expired
+    before = table.vacuum(VacuumRequest(dry_run=True, now=announced.at - 1)).expired
+    after = table.vacuum(VacuumRequest(dry_run=True, now=announced.at + 1)).expired
     data = [file for file in after.files if file.kind == "data"]
     assert [file for file in before.files if file.kind == "data"] == []
     assert (len(data), sum(file.size for file in data)) == (announced.files, announced.bytes)
@@ -59,7 +60,7 @@ def test_what_is_announced_goes_then(path: str) -> None:
 
 
 def test_vacuum_and_check_name_the_day(path: str) -> None:
-    outcome = vacuum(open_table(path), dry_run=True)
+    outcome = vacuum(open_table(path), VacuumRequest(dry_run=True))
     (row,) = outcome.tables["can_go_later"]
     assert outcome.reason.startswith("No file has been out of use for longer than the retention. 1 more file (")
     assert outcome.reason.endswith(f") can go from {row['from']} on.")
@@ -73,4 +74,4 @@ def test_vacuum_and_check_name_the_day(path: str) -> None:
 
 def test_files_that_are_protected_are_not_announced(path: str) -> None:
     guard = Policy.from_mapping({"protected_versions": [1]}).guard
-    assert open_table(path).vacuum(dry_run=True, guard=guard).expired.expiring == ()
+    assert open_table(path).vacuum(VacuumRequest(dry_run=True, guard=guard)).expired.expiring == ()

@@ -16,6 +16,7 @@ from dv_maintenance.maintenance.fsck.report import Damage, FsckReport
 from dv_maintenance.remedies import run
 from dv_maintenance.tables.file_log import FileLogTable
 from dv_maintenance.tables.fsck import DATA, DV, INDEX, WAITING, FsckTable, LogFault, Repair, row_numbers
+from dv_maintenance.tables.guard import VacuumRequest
 
 if TYPE_CHECKING:
     from dv_maintenance.maintenance.fsck.deep import Read
@@ -207,7 +208,7 @@ def _miscounted(table: FsckTable, found: Read) -> Iterator[str]:
 def _older(table: FsckTable) -> tuple[LogFault, ...]:
     """What only older versions, tags and branches need: without it, nobody knows which files they keep."""
     try:
-        table.vacuum(dry_run=True, lite=True)
+        table.vacuum(VacuumRequest(dry_run=True, lite=True))
     except DamagedTableError as damage:
         how = str(damage.next_step or "Restore the file from a backup.")
         remedy = Repair(_sentence(how), None, "What only the damaged versions, tags or branches have.")

@@ -19,7 +19,7 @@ from dv_maintenance.errors import UsageError
 from dv_maintenance.maintenance.meter.prices import Prices
 from dv_maintenance.maintenance.planning.deadlines import Erasure
 from dv_maintenance.maintenance.planning.limits import CheckLimits
-from dv_maintenance.tables.guard import QUARANTINE_RETENTION, VacuumGuard
+from dv_maintenance.tables.guard import QUARANTINE_RETENTION, VacuumGuard, VacuumRequest
 from dv_maintenance.tables.model import parse_partition
 from dv_maintenance.tables.registry import known_format
 from dv_maintenance.units import parse_size
@@ -175,6 +175,13 @@ class Policy(BaseModel):
             self.protected_streams,
             self.quarantine,
             self.quarantine_retention,
+        )
+
+    @property
+    def vacuum_request(self) -> VacuumRequest:
+        """The vacuum that the policy asks for."""
+        return VacuumRequest(
+            retention=self.retention, clones=self.clones, clones_under=self.clones_under, guard=self.guard
         )
 
     def erasure(self, retention: int) -> Erasure | None:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from dv_maintenance.service.reports.files import of_manifest, of_rename, of_undelete, of_vacuum
-from dv_maintenance.tables.guard import NO_GUARD, VacuumGuard
+from dv_maintenance.tables.guard import VACUUM_DEFAULTS, VacuumRequest
 
 if TYPE_CHECKING:
     from dv_maintenance.service.engines import EngineOf
@@ -16,34 +15,11 @@ if TYPE_CHECKING:
 __all__ = ["manifest", "rename_manifests", "undelete", "vacuum"]
 
 
-def vacuum(
-    table: Table,
-    *,
-    retention: int | None = None,
-    dry_run: bool = False,
-    lite: bool = False,
-    allow_short_retention: bool = False,
-    clones: Sequence[str] = (),
-    clones_under: Sequence[str] = (),
-    guard: VacuumGuard = NO_GUARD,
-) -> Outcome:
-    """Delete files that no version inside the retention needs. For the parameters and the errors, see
-    ``maintenance.vacuum``.
-    """
+def vacuum(table: Table, request: VacuumRequest = VACUUM_DEFAULTS) -> Outcome:
+    """Delete files that no version inside the retention needs. Raises the errors of ``maintenance.vacuum``."""
     from dv_maintenance.maintenance.vacuum import vacuum as run
 
-    return of_vacuum(
-        run(
-            table,
-            retention=retention,
-            dry_run=dry_run,
-            lite=lite,
-            allow_short_retention=allow_short_retention,
-            clones=clones,
-            clones_under=clones_under,
-            guard=guard,
-        )
-    )
+    return of_vacuum(run(table, request))
 
 
 def undelete(table: Table, *, since: int | None = None, until: int | None = None, dry_run: bool = False) -> Outcome:

@@ -144,15 +144,8 @@ def vacuum_by_policy(
         version = table.version()
         known = version, last_data_version(table, last_observed())
     policy = _guarded(watched.policy, guards)
-    outcome = vacuum(
-        table,
-        retention=policy.retention,
-        dry_run=dry_run,
-        allow_short_retention=allow_short_retention,
-        clones=policy.clones,
-        clones_under=policy.clones_under,
-        guard=policy.guard,
-    )
+    request = replace(policy.vacuum_request, dry_run=dry_run, allow_short_retention=allow_short_retention)
+    outcome = vacuum(table, request)
     if known is None or not outcome.numbers.get("version_files"):
         return outcome, None
     snapshot = table.snapshot()

@@ -1,8 +1,8 @@
 """The newest version, computed from an earlier snapshot and the commits since.
 
-This serves inspections, never a commit: see ``tables.incremental``. It checks everything that is cheap to check. The version
-that it starts from must still have the same commit file and the same checkpoint. A newer checkpoint must hold the
-number of files that the commits lead to. In doubt the result is ``None``, and the caller reads the whole log.
+This serves inspections, never a commit: see ``tables.incremental``. It checks everything that is cheap to check. The
+version that it starts from must still have the same commit file and the same checkpoint. A newer checkpoint must hold
+the number of files that the commits lead to. In doubt the result is ``None``, and the caller reads the whole log.
 """
 
 from __future__ import annotations

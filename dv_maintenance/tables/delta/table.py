@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from dv_maintenance.storage import RawName, Storage
 from dv_maintenance.tables.binding import Receiver, deferred
-from dv_maintenance.tables.guard import NO_GUARD, VacuumGuard
+from dv_maintenance.tables.guard import VACUUM_DEFAULTS, VacuumRequest
 from dv_maintenance.tables.versions import NumberedVersions
 
 if TYPE_CHECKING:
@@ -86,28 +86,10 @@ class DeltaTable(NumberedVersions):
 
     retention = staticmethod(retention.own_retention)
 
-    def vacuum(
-        self,
-        *,
-        retention: int | None = None,
-        dry_run: bool = False,
-        lite: bool = False,
-        allow_short_retention: bool = False,
-        now: int | None = None,
-        guard: VacuumGuard = NO_GUARD,
-    ) -> VacuumResult:
+    def vacuum(self, request: VacuumRequest = VACUUM_DEFAULTS) -> VacuumResult:
         from dv_maintenance.tables.delta.vacuum.run import vacuum
 
-        return vacuum(
-            self.storage,
-            retention=retention,
-            dry_run=dry_run,
-            lite=lite,
-            allow_short_retention=allow_short_retention,
-            now=now,
-            guard=guard,
-            clones=self.protected,
-        )
+        return vacuum(self.storage, replace(request, clones=self.protected))
 
     def undelete(self, *, since: int | None = None, until: int | None = None, dry_run: bool = False) -> UndeleteResult:
         from dv_maintenance.tables.quarantine import undelete

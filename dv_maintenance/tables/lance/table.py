@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from dv_maintenance.errors import DvMaintenanceError
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables.binding import Receiver, deferred
-from dv_maintenance.tables.guard import NO_GUARD, VacuumGuard
+from dv_maintenance.tables.guard import VACUUM_DEFAULTS, VacuumRequest
 from dv_maintenance.tables.lance.snapshot import load_snapshot
 from dv_maintenance.tables.rows import DeletesOnly
 from dv_maintenance.tables.versions import NumberedVersions
@@ -104,28 +104,10 @@ class LanceTable(NumberedVersions, DeletesOnly):
 
         return own_retention(snapshot.manifest, self.uri)
 
-    def vacuum(
-        self,
-        *,
-        retention: int | None = None,
-        dry_run: bool = False,
-        lite: bool = False,
-        allow_short_retention: bool = False,
-        now: int | None = None,
-        guard: VacuumGuard = NO_GUARD,
-    ) -> VacuumResult:
+    def vacuum(self, request: VacuumRequest = VACUUM_DEFAULTS) -> VacuumResult:
         from dv_maintenance.tables.lance.vacuum.run import vacuum
 
-        return vacuum(
-            self.storage,
-            retention=retention,
-            dry_run=dry_run,
-            lite=lite,
-            allow_short_retention=allow_short_retention,
-            now=now,
-            guard=guard,
-            protected=self.protected,
-        )
+        return vacuum(self.storage, replace(request, clones=self.protected))
 
     def undelete(self, *, since: int | None = None, until: int | None = None, dry_run: bool = False) -> UndeleteResult:
         from dv_maintenance.tables.lance.layout import check_folders

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 from dv_maintenance.errors import DvMaintenanceError, RefusedError
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables.binding import Receiver, deferred
-from dv_maintenance.tables.guard import NO_GUARD, VacuumGuard
+from dv_maintenance.tables.guard import VACUUM_DEFAULTS, VacuumRequest
 from dv_maintenance.tables.paimon.layout import Layout, table_layout
 from dv_maintenance.tables.paimon.snapshot import load_snapshot
 from dv_maintenance.tables.rows import DeletesOnly
@@ -119,25 +119,8 @@ class PaimonTable(NumberedVersions, DeletesOnly):
 
         return retention_of(snapshot.properties, self.uri, None, allow_short=False).kept_for
 
-    def vacuum(
-        self,
-        *,
-        retention: int | None = None,
-        dry_run: bool = False,
-        lite: bool = False,
-        allow_short_retention: bool = False,
-        now: int | None = None,
-        guard: VacuumGuard = NO_GUARD,
-    ) -> VacuumResult:
-        return run.vacuum(
-            self.place,
-            retention=retention,
-            dry_run=dry_run,
-            lite=lite,
-            allow_short_retention=allow_short_retention,
-            now=now,
-            guard=guard,
-        )
+    def vacuum(self, request: VacuumRequest = VACUUM_DEFAULTS) -> VacuumResult:
+        return run.vacuum(self.place, request)
 
     def undelete(self, *, since: int | None = None, until: int | None = None, dry_run: bool = False) -> UndeleteResult:
         from dv_maintenance.tables.paimon.vacuum.undelete import PaimonReturning

@@ -25,6 +25,7 @@ from dv_maintenance.tables.delta.log.actions import Protocol
 from dv_maintenance.tables.delta.log.replay import tombstones
 from dv_maintenance.tables.delta.log.segment import commit_path, read_commit
 from dv_maintenance.tables.delta.verbs.downgrade import downgrade_steps, take_downgrade_step
+from dv_maintenance.tables.guard import VacuumRequest
 from dv_maintenance.testing.delta_builder import DeltaBuilder
 from dv_maintenance.testing.memory import MemoryTable
 
@@ -138,7 +139,7 @@ def test_old_vacuums_see_the_files_of_the_checkpoint(builder: DeltaBuilder, plac
     removed = tombstones(builder.storage, snapshot).to_pylist()
     plain = {row["path"] for row in removed if row["dv_id"] is None}
     assert {path.name for path in Path(place).glob("deletion_vector_*.bin")} <= plain
-    assert open_table(place).vacuum(dry_run=True).expired.files == ()
+    assert open_table(place).vacuum(VacuumRequest(dry_run=True)).expired.files == ()
 
 
 @pytest.mark.parametrize("truncate", [False, True])

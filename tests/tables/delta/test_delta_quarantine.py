@@ -24,7 +24,7 @@ from dv_maintenance.tables.delta.load import load_snapshot
 from dv_maintenance.tables.delta.log.segment import read_commit
 from dv_maintenance.tables.delta.vacuum import run as vacuuming
 from dv_maintenance.tables.delta.verbs.restore import restore
-from dv_maintenance.tables.guard import VacuumGuard
+from dv_maintenance.tables.guard import VacuumGuard, VacuumRequest
 from dv_maintenance.tables.quarantine import QUARANTINE
 from dv_maintenance.testing.memory import MemoryTable
 
@@ -64,7 +64,7 @@ def aside(table: LogWriter) -> set[str]:
 
 def test_there_and_back(table: LogWriter) -> None:
     before = table.files()
-    report = vacuum(open_table(str(table.path)), now=NOW, guard=ASIDE)
+    report = vacuum(open_table(str(table.path)), VacuumRequest(now=NOW, guard=ASIDE))
     assert report.quarantine is not None
     assert report.deleted == 4
     moved = {path.removeprefix(f"{report.quarantine}/") for path in aside(table)}
@@ -81,7 +81,7 @@ def test_there_and_back(table: LogWriter) -> None:
 
 
 def test_without_it_they_are_gone(table: LogWriter) -> None:
-    vacuum(open_table(str(table.path)), now=NOW)
+    vacuum(open_table(str(table.path)), VacuumRequest(now=NOW))
     assert undelete(open_table(str(table.path))).result.files == 0
     with pytest.raises(RefusedError, match="no longer exist"):
         restore(table.storage, version=1)
@@ -98,22 +98,22 @@ def test_a_failure_says_where_files_are(table: LogWriter, monkeypatch: pytest.Mo
 
     with monkeypatch.context() as patch, pytest.raises(StorageError) as caught:
         patch.setattr(Storage, "move", once)
-        vacuum(open_table(str(table.path)), now=NOW, guard=ASIDE)
+        vacuum(open_table(str(table.path)), VacuumRequest(now=NOW, guard=ASIDE))
     folder = "/".join(moved[0].split("/")[:2])
     assert caught.value.done == f"1 of 4 expired files set aside in {folder}"
     assert aside(table) == set(moved)
 
 
 def test_later_vacuums_pass_it_by_until_its_time_is_over(table: LogWriter) -> None:
-    vacuum(open_table(str(table.path)), now=NOW, guard=ASIDE)
+    vacuum(open_table(str(table.path)), VacuumRequest(now=NOW, guard=ASIDE))
     for path in aside(table):
         os.utime(table.path / path, (0, 0))
     found = aside(table)
-    later = vacuum(open_table(str(table.path)), now=NOW + 7 * DAY - 2000)
+    later = vacuum(open_table(str(table.path)), VacuumRequest(now=NOW + 7 * DAY - 2000))
     assert (later.deleted, later.emptied) == (0, 0)
-    assert vacuum(open_table(str(table.path)), now=NOW + 8 * DAY, dry_run=True).emptied == 0
+    assert vacuum(open_table(str(table.path)), VacuumRequest(now=NOW + 8 * DAY, dry_run=True)).emptied == 0
     assert aside(table) == found
-    assert vacuum(open_table(str(table.path)), now=NOW + 8 * DAY).emptied == 4
+    assert vacuum(open_table(str(table.path)), VacuumRequest(now=NOW + 8 * DAY)).emptied == 4
     assert aside(table) == set()
     assert sorted(path.name for path in table.path.iterdir() if path.is_dir()) == ["_delta_log"]
 
@@ -127,7 +127,7 @@ def test_deltalakes_vacuum_passes_it_by(table: LogWriter) -> None:
     }  # fmt: skip
     actions = [{"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}, {"metaData": metadata}]
     table.touch(f"_delta_log/{0:020d}.json", OLD, "\n".join(map(json.dumps, actions)))
-    vacuum(open_table(str(table.path)), now=NOW, guard=ASIDE)
+    vacuum(open_table(str(table.path)), VacuumRequest(now=NOW, guard=ASIDE))
     for path in aside(table):
         os.utime(table.path / path, (0, 0))
     found = aside(table)
@@ -141,9 +141,9 @@ def test_deltalakes_vacuum_passes_it_by(table: LogWriter) -> None:
 
 
 def test_only_what_is_asked_for_comes_back(table: LogWriter) -> None:
-    vacuum(open_table(str(table.path)), now=NOW - 3 * DAY, guard=ASIDE)
+    vacuum(open_table(str(table.path)), VacuumRequest(now=NOW - 3 * DAY, guard=ASIDE))
     late = table.data(OLD)
-    vacuum(open_table(str(table.path)), now=NOW - DAY, guard=ASIDE)
+    vacuum(open_table(str(table.path)), VacuumRequest(now=NOW - DAY, guard=ASIDE))
     assert undelete(open_table(str(table.path)), since=NOW - 2 * DAY).result.files == 1
     assert late in table.files()
     assert undelete(open_table(str(table.path)), until=NOW - 4 * DAY).result.files == 0
@@ -153,7 +153,7 @@ def test_only_what_is_asked_for_comes_back(table: LogWriter) -> None:
 
 def test_no_file_is_written_over(table: LogWriter) -> None:
     path = table.data(OLD)
-    vacuum(open_table(str(table.path)), now=NOW, guard=ASIDE)
+    vacuum(open_table(str(table.path)), VacuumRequest(now=NOW, guard=ASIDE))
     table.touch(path, NOW, "somebody else's")
     assert undelete(open_table(str(table.path))).result.taken == 1
     assert (table.path / path).read_text() == "somebody else's"
@@ -167,7 +167,7 @@ def test_nothing_goes_through_a_link(table: LogWriter, tmp_path: Path) -> None:
     (table.path / QUARANTINE).symlink_to(tmp_path / "elsewhere")
     before = table.files()
     with pytest.raises((RefusedError, StorageError)):
-        vacuum(open_table(str(table.path)), now=NOW, guard=ASIDE)
+        vacuum(open_table(str(table.path)), VacuumRequest(now=NOW, guard=ASIDE))
     assert table.files() == before
     assert list((tmp_path / "elsewhere").iterdir()) == []
     assert undelete(open_table(str(table.path))).result.files == 0
@@ -193,13 +193,13 @@ def test_what_others_bring_back_meanwhile_is_put_back(tmp_path: Path) -> None:
 
 
 def run(storage: Storage) -> object:
-    return vacuuming.vacuum(storage, now=NOW, guard=ASIDE)
+    return vacuuming.vacuum(storage, VacuumRequest(now=NOW, guard=ASIDE))
 
 
 def test_formats_without_a_quarantine_say_so(tmp_path: Path) -> None:
     table = MemoryTable(tmp_path)
     with pytest.raises(RefusedError, match="can't set files aside"):
-        vacuum(table, guard=ASIDE)
+        vacuum(table, VacuumRequest(guard=ASIDE))
     with pytest.raises(RefusedError, match="have no quarantine"):
         undelete(table)
 
@@ -227,7 +227,7 @@ def test_two_at_once(tmp_path: Path) -> None:
         table = make(tmp_path / str(call))
         before = table.files()
         begun = Process(str(table.path), run).until(call)
-        vacuuming.vacuum(table.storage, now=NOW, guard=ASIDE)
+        vacuuming.vacuum(table.storage, VacuumRequest(now=NOW, guard=ASIDE))
         begun.finish()
         assert begun.error is None
         assert len(aside(table)) == 4
@@ -237,8 +237,8 @@ def test_two_at_once(tmp_path: Path) -> None:
 
 def test_a_folder_of_that_name_in_a_partition_is_no_quarantine(table: LogWriter) -> None:
     inner = table.touch(f"p=1/{QUARANTINE}/2026-01-01T00-00-00Z-00000000/part-x.parquet", OLD)
-    vacuum(open_table(str(table.path)), now=NOW, guard=ASIDE)
+    vacuum(open_table(str(table.path)), VacuumRequest(now=NOW, guard=ASIDE))
     assert undelete(open_table(str(table.path))).result.files == 4
     assert inner in table.files()
-    vacuum(open_table(str(table.path)), now=NOW + 30 * DAY)
+    vacuum(open_table(str(table.path)), VacuumRequest(now=NOW + 30 * DAY))
     assert inner in table.files()

@@ -28,6 +28,7 @@ from dv_maintenance.tables.delta.table import DeltaTable
 from dv_maintenance.tables.delta.vacuum.expired import needed_files
 from dv_maintenance.tables.delta.vacuum.run import vacuum
 from dv_maintenance.tables.delta.verbs.restore import restore
+from dv_maintenance.tables.guard import VacuumRequest
 from dv_maintenance.tables.model import VacuumResult
 
 FILES = 4
@@ -268,7 +269,9 @@ def adds_new_file(storage: Storage) -> int | None:
 @pytest.mark.slow
 def test_new_files_beside_a_vacuum_that_keeps_nothing(tmp_path: Path) -> None:
     def everything(storage: Storage) -> VacuumResult:
-        return vacuum(storage, retention=0, allow_short_retention=True, now=time.time_ns() // 1_000_000 + HOUR)
+        return vacuum(
+            storage, VacuumRequest(retention=0, allow_short_retention=True, now=time.time_ns() // 1_000_000 + HOUR)
+        )
 
     ends = set()
     alone, theirs = calls_of(tmp_path / "alone", adds_new_file), calls_of(tmp_path / "other", everything)

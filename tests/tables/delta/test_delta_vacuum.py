@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -28,6 +28,7 @@ from dv_maintenance.tables.delta.log.replay import tombstones
 from dv_maintenance.tables.delta.log.segment import read_commit
 from dv_maintenance.tables.delta.vacuum.retention import interval_millis
 from dv_maintenance.tables.delta.vacuum.run import vacuum
+from dv_maintenance.tables.guard import VacuumRequest
 from dv_maintenance.tables.model import VacuumResult
 from dv_maintenance.testing.delta_builder import DeltaBuilder
 
@@ -69,11 +70,11 @@ def parameters(info: Any) -> Any:
 
 def test_a_dry_run_says_what_a_real_one_deletes_and_touches_nothing(table: LogWriter) -> None:
     before = {file: file.stat().st_mtime_ns for file in table.path.rglob("*")}
-    dry = vacuum(table.storage, dry_run=True, now=NOW)
+    dry = vacuum(table.storage, VacuumRequest(dry_run=True, now=NOW))
     assert {file: file.stat().st_mtime_ns for file in table.path.rglob("*")} == before
     assert (dry.dry_run, dry.deleted, dry.version_after) == (True, 0, dry.version_before)
     files = table.files()
-    real = vacuum(table.storage, now=NOW)
+    real = vacuum(table.storage, VacuumRequest(now=NOW))
     assert paths(real) == paths(dry) == files - table.files()
     assert real.deleted == len(paths(real)) == 3
     assert sorted(file.kind for file in real.expired.files) == ["data", "data", "dv"]
@@ -82,7 +83,7 @@ def test_a_dry_run_says_what_a_real_one_deletes_and_touches_nothing(table: LogWr
 
 def test_start_and_end_are_in_the_log(table: LogWriter) -> None:
     base = table.version
-    result = vacuum(table.storage, now=NOW)
+    result = vacuum(table.storage, VacuumRequest(now=NOW))
     assert (result.version_before, result.version_after) == (base, base + 2)
     start, end = commit_info(table, base + 1), commit_info(table, base + 2)
     assert (start["operation"], end["operation"]) == ("VACUUM START", "VACUUM END")
@@ -93,8 +94,8 @@ def test_start_and_end_are_in_the_log(table: LogWriter) -> None:
 
 
 def test_nothing_to_delete_leaves_the_log_alone(table: LogWriter) -> None:
-    vacuum(table.storage, now=NOW)
-    again = vacuum(table.storage, now=NOW)
+    vacuum(table.storage, VacuumRequest(now=NOW))
+    again = vacuum(table.storage, VacuumRequest(now=NOW))
     assert (again.deleted, again.version_after) == (0, again.version_before)
     assert again.version_before == open_table(str(table.path)).version()
 
@@ -109,7 +110,7 @@ def test_in_commit_timestamps_are_kept_up(tmp_path: Path) -> None:
     actions[2]["metaData"]["configuration"] = {"delta.enableInCommitTimestamps": "true"}
     log.write_text("\n".join(map(json.dumps, actions)))
     table.data(OLD)
-    result = vacuum(table.storage, now=NOW)
+    result = vacuum(table.storage, VacuumRequest(now=NOW))
     assert result.deleted == 1
     first = read_commit(table.storage, result.version_after)[0]
     assert first["commitInfo"]["inCommitTimestamp"] > OLD
@@ -147,28 +148,28 @@ def test_the_tables_own_retention_counts(tmp_path: Path) -> None:
     table = LogWriter(tmp_path / "t", configuration={"delta.deletedFileRetentionDuration": "interval 2 days"})
     orphan = table.data(NOW - 49 * HOUR)
     table.data(NOW - 47 * HOUR)
-    result = vacuum(table.storage, now=NOW)
+    result = vacuum(table.storage, VacuumRequest(now=NOW))
     assert (paths(result), result.expired.cutoff, result.expired.retention) == ({orphan}, NOW - 48 * HOUR, 48 * HOUR)
 
 
 def test_a_retention_that_makes_no_sense_is_refused_before_anything_happens(tmp_path: Path) -> None:
     table = LogWriter(tmp_path / "t", configuration={"delta.deletedFileRetentionDuration": "1 month"})
     with pytest.raises(RefusedError, match="1 month"):
-        vacuum(table.storage, now=NOW)
+        vacuum(table.storage, VacuumRequest(now=NOW))
     with pytest.raises(RefusedError, match="1 month"):
-        vacuum(table.storage, retention=WEEK, now=NOW)
+        vacuum(table.storage, VacuumRequest(retention=WEEK, now=NOW))
 
 
 def test_a_retention_below_the_tables_own_needs_an_explicit_word(table: LogWriter) -> None:
     before = table.files()
     with pytest.raises(RefusedError, match=r"6d is shorter than the table's own 7d") as error:
-        vacuum(table.storage, retention=144 * HOUR, now=NOW)
+        vacuum(table.storage, VacuumRequest(retention=144 * HOUR, now=NOW))
     assert error.value.exit_code == 3
     assert error.value.next_step
     with pytest.raises(UsageError, match="negative"):
-        vacuum(table.storage, retention=-1, allow_short_retention=True, now=NOW)
+        vacuum(table.storage, VacuumRequest(retention=-1, allow_short_retention=True, now=NOW))
     assert table.files() == before
-    result = vacuum(table.storage, retention=0, allow_short_retention=True, now=NOW)
+    result = vacuum(table.storage, VacuumRequest(retention=0, allow_short_retention=True, now=NOW))
     assert len(table.files()) == 1
     start = parameters(commit_info(table, result.version_before + 1))
     assert (start["retentionCheckEnabled"], start["specifiedRetentionMillis"]) == (False, 0)
@@ -181,14 +182,14 @@ def test_a_longer_retention_counts_where_checkpoints_go_by_the_tables_own(table:
     files = table.files()
     for path in files:
         os.utime(table.path / path, (OLD / 1000 - 1, OLD / 1000 - 1))
-    vacuum(table.storage, retention=2 * WEEK, now=NOW)
+    vacuum(table.storage, VacuumRequest(retention=2 * WEEK, now=NOW))
     assert {path for path in files - table.files() if not path.startswith("orphans/")} == set()
 
     (table.path / f"_delta_log/{0:020d}.json").unlink()
     os.utime(table.path / f"_delta_log/{1:020d}.json", (NOW / 1000, NOW / 1000))
     with pytest.raises(RefusedError, match="does not go back"):
-        vacuum(table.storage, retention=2 * WEEK, now=NOW)
-    assert vacuum(table.storage, retention=WEEK, now=NOW).deleted == 2
+        vacuum(table.storage, VacuumRequest(retention=2 * WEEK, now=NOW))
+    assert vacuum(table.storage, VacuumRequest(retention=WEEK, now=NOW)).deleted == 2
 
 
 # -- lite --------------------------------------------------------------------------------------------------------
@@ -197,7 +198,7 @@ def test_a_longer_retention_counts_where_checkpoints_go_by_the_tables_own(table:
 def test_lite_takes_what_commits_removed_and_never_lists(table: LogWriter, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Storage, "walk", lambda *args, **kwargs: pytest.fail("listed the table"))
     files = table.files()
-    result = vacuum(table.storage, lite=True, now=NOW)
+    result = vacuum(table.storage, VacuumRequest(lite=True, now=NOW))
     assert files - table.files() == paths(result)
     assert sorted(file.kind for file in result.expired.files) == ["data", "dv"]
     assert any(path.startswith("orphans/") for path in table.files())
@@ -209,17 +210,17 @@ def test_lite_never_deletes_the_data_of_a_replaced_dv(tmp_path: Path) -> None:
     raw = encoded(path)
     table.commit(add(raw, old), at=OLD)
     table.commit(remove(f"./{raw}", OLD), remove(raw, OLD, old), add(raw, new), at=OLD)
-    assert paths(vacuum(table.storage, lite=True, now=NOW)) == {table.dv_path(old)}
+    assert paths(vacuum(table.storage, VacuumRequest(lite=True, now=NOW))) == {table.dv_path(old)}
     assert table.files() == {path, table.dv_path(new)}
 
 
 def test_lite_goes_on_where_the_last_vacuum_stopped(table: LogWriter) -> None:
-    vacuum(table.storage, now=NOW)
+    vacuum(table.storage, VacuumRequest(now=NOW))
     log = table.path / "_delta_log"
     assert json.loads((log / "_last_vacuum_info").read_text()) == {"latestCommitVersionOutsideOfRetentionWindow": 2}
     table.settle(NOW)
-    assert not vacuum(table.storage, lite=True, now=NOW).expired.files
-    result = vacuum(table.storage, lite=True, now=NOW + WEEK)
+    assert not vacuum(table.storage, VacuumRequest(lite=True, now=NOW)).expired.files
+    result = vacuum(table.storage, VacuumRequest(lite=True, now=NOW + WEEK))
     assert result.deleted == 1
     assert len(table.files()) == 1
 
@@ -228,17 +229,17 @@ def test_lite_refuses_when_commits_that_nobody_covered_are_gone(table: LogWriter
     write_checkpoint(table.storage, load_snapshot(table.storage), now=NOW)
     (table.path / f"_delta_log/{0:020d}.json").unlink()
     with pytest.raises(RefusedError, match="no longer in the log") as error:
-        vacuum(table.storage, lite=True, now=NOW)
+        vacuum(table.storage, VacuumRequest(lite=True, now=NOW))
     assert "full vacuum" in (error.value.next_step or "")
-    vacuum(table.storage, now=NOW)
+    vacuum(table.storage, VacuumRequest(now=NOW))
     table.settle(NOW)
-    assert vacuum(table.storage, lite=True, now=NOW + WEEK).deleted == 1, "a full vacuum clears the way"
+    assert vacuum(table.storage, VacuumRequest(lite=True, now=NOW + WEEK)).deleted == 1, "a full vacuum clears the way"
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"latestCommitVersionOutsideOfRetentionWindow":null}', "\x00"])
 def test_a_damaged_watermark_counts_as_none(table: LogWriter, content: str) -> None:
     (table.path / "_delta_log/_last_vacuum_info").write_text(content)
-    assert vacuum(table.storage, lite=True, now=NOW).deleted == 2
+    assert vacuum(table.storage, VacuumRequest(lite=True, now=NOW)).deleted == 2
 
 
 @pytest.mark.parametrize(
@@ -252,7 +253,7 @@ def test_no_log_makes_a_vacuum_delete_outside_the_table(table: LogWriter, raw: s
     raw = raw.replace("{outside}", str(outside))
     table.commit(add(raw), at=OLD)
     table.commit(remove(raw, OLD), at=OLD)
-    vacuum(table.storage, lite=lite, retention=0, allow_short_retention=True, now=NOW)
+    vacuum(table.storage, VacuumRequest(lite=lite, retention=0, allow_short_retention=True, now=NOW))
     assert outside.exists()
 
 
@@ -268,7 +269,7 @@ def test_links_are_left_alone(table: LogWriter, lite: bool) -> None:
         link.symlink_to(end)
         os.utime(link, (OLD / 1000, OLD / 1000), follow_symlinks=False)
     table.commit(remove("link.parquet", OLD), at=OLD)
-    vacuum(table.storage, lite=lite, retention=0, allow_short_retention=True, now=NOW)
+    vacuum(table.storage, VacuumRequest(lite=lite, retention=0, allow_short_retention=True, now=NOW))
     assert target.exists()
     assert all(link.is_symlink() for link in links)
 
@@ -286,7 +287,7 @@ def test_what_lies_beyond_a_link_is_left_alone(table: LogWriter, lite: bool, ins
     if inside:
         table.commit(add(f"live/{name.rpartition('/')[2]}"), at=OLD)
     table.commit(remove(name, OLD), remove(others, OLD), at=OLD)
-    result = vacuum(table.storage, lite=lite, retention=0, allow_short_retention=True, now=NOW)
+    result = vacuum(table.storage, VacuumRequest(lite=lite, retention=0, allow_short_retention=True, now=NOW))
     gone = {file.path for file in result.expired.files}
     assert (others in gone, name in gone, (table.path / others).exists()) == (True, False, False)
     assert (table.path / name).exists()
@@ -311,7 +312,7 @@ def test_what_killed_writers_left_staged_in_the_log_goes_with_the_retention(tabl
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(b"half a")
         os.utime(file, (at / 1000, at / 1000))
-    result = vacuum(table.storage, now=NOW)
+    result = vacuum(table.storage, VacuumRequest(now=NOW))
     assert {file.path: file.kind for file in result.expired.files if file.path in old} == dict.fromkeys(old, "other")
     assert not any(Path(table.storage.local(path)).exists() for path in old)
     assert all(Path(table.storage.local(path)).exists() for path in stay)
@@ -320,7 +321,9 @@ def test_what_killed_writers_left_staged_in_the_log_goes_with_the_retention(tabl
 def test_a_file_that_came_back_meanwhile_is_not_deleted(table: LogWriter, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another process restores an expired file between the plan and the deletion."""
     (past,) = [
-        path for path in paths(vacuum(table.storage, dry_run=True, lite=True, now=NOW)) if path.endswith("parquet")
+        path
+        for path in paths(vacuum(table.storage, VacuumRequest(dry_run=True, lite=True, now=NOW)))
+        if path.endswith("parquet")
     ]
 
     def restore_then_commit(storage: Storage, operation: str, *args: Any) -> int:
@@ -331,7 +334,7 @@ def test_a_file_that_came_back_meanwhile_is_not_deleted(table: LogWriter, monkey
         return version
 
     monkeypatch.setattr("dv_maintenance.tables.delta.vacuum.run.commit_info_only", restore_then_commit)
-    result = vacuum(table.storage, now=NOW)
+    result = vacuum(table.storage, VacuumRequest(now=NOW))
     assert past in table.files()
     assert past not in paths(result)
     assert result.deleted == 2
@@ -349,17 +352,19 @@ def test_a_retention_that_was_prolonged_meanwhile_counts(table: LogWriter, monke
 
     monkeypatch.setattr("dv_maintenance.tables.delta.vacuum.run.commit_info_only", prolong)
     files = table.files()
-    assert vacuum(table.storage, now=NOW).deleted == 0
+    assert vacuum(table.storage, VacuumRequest(now=NOW)).deleted == 0
     assert table.files() == files
 
 
 def test_a_file_that_cannot_be_deleted_stops_no_other_and_fails_the_run(
     table: LogWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stubborn = next(path for path in paths(vacuum(table.storage, dry_run=True, now=NOW)) if path.endswith(".bin"))
+    stubborn = next(
+        path for path in paths(vacuum(table.storage, VacuumRequest(dry_run=True, now=NOW))) if path.endswith(".bin")
+    )
     monkeypatch.setattr(os, "unlink", refusing(os.unlink, stubborn))
     with pytest.raises(StorageError) as error:
-        vacuum(table.storage, now=NOW)
+        vacuum(table.storage, VacuumRequest(now=NOW))
     assert error.value.done == "2 of 3 expired files deleted"
     assert not error.value.to_json()["retryable"], "EPERM does not pass"
     end = commit_info(table, open_table(str(table.path)).version())
@@ -368,7 +373,7 @@ def test_a_file_that_cannot_be_deleted_stops_no_other_and_fails_the_run(
     assert not (table.path / "_delta_log/_last_vacuum_info").exists(), "a failed vacuum covers nothing"
 
     monkeypatch.undo()
-    assert vacuum(table.storage, now=NOW).deleted == 1, "the next run goes on with what is left"
+    assert vacuum(table.storage, VacuumRequest(now=NOW)).deleted == 1, "the next run goes on with what is left"
 
 
 def refusing(unlink: Callable[[str], None], name: str) -> Callable[[str], None]:
@@ -392,16 +397,16 @@ def test_when_nothing_can_be_deleted_not_everything_is_tried(table: LogWriter, m
 
     monkeypatch.setattr(os, "unlink", refuse)
     with pytest.raises(StorageError) as error:
-        vacuum(table.storage, now=NOW)
+        vacuum(table.storage, VacuumRequest(now=NOW))
     assert len(tried) == 4
     assert error.value.done == "0 of 23 expired files deleted"
 
     monkeypatch.undo()
     monkeypatch.setattr("dv_maintenance.tables.vacuum.BATCH", 4)
-    first = vacuum(table.storage, dry_run=True, now=NOW).expired.files[0].path
+    first = vacuum(table.storage, VacuumRequest(dry_run=True, now=NOW)).expired.files[0].path
     monkeypatch.setattr(os, "unlink", refusing(os.unlink, first))
     with pytest.raises(StorageError, match="EPERM") as error:
-        vacuum(table.storage, now=NOW)
+        vacuum(table.storage, VacuumRequest(now=NOW))
     assert error.value.done == "22 of 23 expired files deleted"
 
 
@@ -415,7 +420,10 @@ def test_object_storage(table: LogWriter) -> None:
         stored.put(file.relative_to(table.path).as_posix(), file.read_bytes())
     now = max(info.modified for info in stored.walk()) + 1
     files = {info.path for info in stored.walk()}
-    call = partial(vacuum, stored, retention=0, allow_short_retention=True)
+
+    def call(**more: Any) -> VacuumResult:
+        return vacuum(stored, VacuumRequest(retention=0, allow_short_retention=True, **more))
+
     lite = call(lite=True, now=now)
     assert sorted(file.kind for file in lite.expired.files) == ["data", "data", "dv"]
     assert {file.size for file in lite.expired.files} == {1}
@@ -435,7 +443,7 @@ def test_a_table_of_unknown_features_is_not_touched(table: LogWriter) -> None:
     table.commit({"protocol": protocol}, at=NOW)
     before = table.files()
     with pytest.raises(UnsupportedFeatureError, match="fromTheFuture"):
-        vacuum(table.storage, now=NOW)
+        vacuum(table.storage, VacuumRequest(now=NOW))
     assert (table.files(), open_table(str(table.path)).version()) == (before, table.version)
 
 
@@ -453,7 +461,7 @@ def test_partition_folders_are_known_by_their_physical_names(tmp_path: Path) -> 
     configuration = {"delta.columnMapping.mode": "name", "delta.columnMapping.maxColumnId": "2"}
     table = LogWriter(tmp_path / "t", schema=fields, partitions=("day",), configuration=configuration)
     orphan, hidden = table.data(OLD, "_day=1"), table.data(OLD, "_other=1")
-    assert paths(vacuum(table.storage, now=NOW)) == {orphan}
+    assert paths(vacuum(table.storage, VacuumRequest(now=NOW))) == {orphan}
     assert table.files() == {hidden}
 
 
@@ -496,10 +504,8 @@ class History:
 
     def vacuum(self, retention: int, lite: bool) -> None:
         before = {path: os.stat(self.log.path / path).st_mtime_ns // 1_000_000 for path in self.log.files()}
-        call = partial(
-            vacuum, self.log.storage, retention=retention, allow_short_retention=True, lite=lite, now=self.at
-        )
-        dry, real = call(dry_run=True), call()
+        asked = VacuumRequest(retention=retention, allow_short_retention=True, lite=lite, now=self.at)
+        dry, real = vacuum(self.log.storage, replace(asked, dry_run=True)), vacuum(self.log.storage, asked)
         assert dry.expired.files == real.expired.files
         self.log.settle(self.at)
         self.versions += [(self.at, self.versions[-1][1])] * (real.version_after - real.version_before)
@@ -584,7 +590,9 @@ def test_no_reader_misses_anything(golden_copy: Callable[[str], Path], name: str
     path = golden_copy(f"delta/{name}")
     reader = READERS["deltalake"]
     before = reader(path).num_rows
-    result = open_table(str(path)).vacuum(retention=0, allow_short_retention=True, lite=lite, now=NOW + 10**12)
+    result = open_table(str(path)).vacuum(
+        VacuumRequest(retention=0, allow_short_retention=True, lite=lite, now=NOW + 10**12)
+    )
     assert reader(path).num_rows == before
     if name == "cdf-table-with-cdc-and-dvs":
         assert {file.kind for file in result.expired.files} == {"data", "dv", "change"}
@@ -605,10 +613,10 @@ def test_delta_spark_reads_on_travels_and_vacuums_on(delta_spark: SparkSession, 
     times = {entry.version: entry.timestamp for entry in table.history()}
     now = times[4] + 10_000
     # Version 3 is the newest one at the cutoff: it and later versions stay readable.
-    table.vacuum(retention=now - times[3], allow_short_retention=True, now=now)
+    table.vacuum(VacuumRequest(retention=now - times[3], allow_short_retention=True, now=now))
     assert ids(3) == {n for n in range(60) if n % 2 and n % 3}
 
-    result = table.vacuum(retention=0, allow_short_retention=True, now=now)
+    result = table.vacuum(VacuumRequest(retention=0, allow_short_retention=True, now=now))
     assert {file.kind for file in result.expired.files} == {"dv"}
     assert len([file for file in table.storage.walk() if file.path.endswith(".bin")]) == 1
     newest = sql(f"DESCRIBE HISTORY delta.`{path}` LIMIT 1").first()

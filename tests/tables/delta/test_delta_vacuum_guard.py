@@ -18,7 +18,7 @@ from dv_maintenance.tables import open_table
 from dv_maintenance.tables.delta.load import load_snapshot
 from dv_maintenance.tables.delta.log.checkpoint_writer import write_checkpoint
 from dv_maintenance.tables.delta.vacuum.protected import StreamOffset, stream_offset
-from dv_maintenance.tables.guard import VacuumGuard
+from dv_maintenance.tables.guard import VacuumGuard, VacuumRequest
 
 OLD = NOW - 1000 * HOUR
 
@@ -51,7 +51,7 @@ def _in(dv: dict[str, str], path: str) -> bool:
 
 
 def run(table: LogWriter, **guard: Any) -> None:
-    vacuum(open_table(str(table.path)), now=NOW, guard=VacuumGuard(**guard))
+    vacuum(open_table(str(table.path)), VacuumRequest(now=NOW, guard=VacuumGuard(**guard)))
 
 
 # -- versions ----------------------------------------------------------------------------------------------------------
@@ -60,7 +60,7 @@ def run(table: LogWriter, **guard: Any) -> None:
 def test_a_pinned_version_stays(table: LogWriter) -> None:
     wanted = {version: files(table, version) for version in range(1, 5)}
     assert len(wanted[2]) == 2
-    report = vacuum(open_table(str(table.path)), now=NOW, guard=VacuumGuard(versions=(2,)))
+    report = vacuum(open_table(str(table.path)), VacuumRequest(now=NOW, guard=VacuumGuard(versions=(2,))))
     assert table.files() == wanted[2] | wanted[4]
     assert report.kept["in version 2, which is pinned"] == 2
     assert report.protected == ("in version 2, which is pinned: 2 files",)
@@ -70,9 +70,9 @@ def test_a_pinned_version_stays(table: LogWriter) -> None:
 
 def test_a_lite_vacuum_does_not_forget_what_was_pinned(table: LogWriter) -> None:
     wanted = {version: files(table, version) for version in (2, 4)}
-    vacuum(open_table(str(table.path)), now=NOW, lite=True, guard=VacuumGuard(versions=(2,)))
+    vacuum(open_table(str(table.path)), VacuumRequest(now=NOW, lite=True, guard=VacuumGuard(versions=(2,))))
     assert table.files() == wanted[2] | wanted[4]
-    vacuum(open_table(str(table.path)), now=NOW, lite=True)
+    vacuum(open_table(str(table.path)), VacuumRequest(now=NOW, lite=True))
     assert table.files() == wanted[4]
 
 
@@ -126,7 +126,7 @@ def test_where_a_stream_goes_on(
 def test_what_a_stream_has_yet_to_read_stays(table: LogWriter, tmp_path: Path) -> None:
     place = checkpoint(tmp_path / "c", table, [(2, False), (3, False)], 1)
     wanted = {version: files(table, version) for version in range(1, 5)}
-    report = vacuum(open_table(str(table.path)), now=NOW, guard=VacuumGuard(streams=(place,)))
+    report = vacuum(open_table(str(table.path)), VacuumRequest(now=NOW, guard=VacuumGuard(streams=(place,))))
     # Version 2 is read, and what it took out may be, as a change.
     assert table.files() == wanted[1] | wanted[2] | wanted[3] | wanted[4]
     assert report.protected == (f"for the stream {place}, which continues at version 2: 6 files",)
@@ -169,11 +169,11 @@ def test_what_a_clone_names_stays(table: LogWriter, tmp_path: Path) -> None:
     (dv,) = wanted[2] - {data}
     absolute = {"storageType": "p", "pathOrInlineDv": table.storage.uri_of(dv), "offset": 1}
     clone.commit(add(table.storage.uri_of(encoded(data)), {**absolute, "sizeInBytes": 30, "cardinality": 1}), at=OLD)
-    report = vacuum(open_table(str(table.path)), now=NOW, clones=[str(clone.path)])
+    report = vacuum(open_table(str(table.path)), VacuumRequest(now=NOW, clones=[str(clone.path)]))
     assert table.files() == wanted[2] | wanted[4]
     assert report.protected == (f"of the clone {clone.path}: 2 files",)
     with pytest.raises(RefusedError, match="can't be read"):
-        vacuum(open_table(str(table.path)), now=NOW, clones=[str(tmp_path / "nowhere")])
+        vacuum(open_table(str(table.path)), VacuumRequest(now=NOW, clones=[str(tmp_path / "nowhere")]))
     run(table)
     assert table.files() == wanted[4], "a vacuum that does not know of the clone takes its files"
 
@@ -186,12 +186,12 @@ def test_clones_are_found(table: LogWriter, tmp_path: Path) -> None:
     own = LogWriter(tmp_path / "lake/own", at=OLD)
     own.commit(add(own.data(OLD)), at=OLD)
     under = [str(tmp_path / "lake"), str(tmp_path)]
-    report = vacuum(open_table(str(table.path)), now=NOW, clones_under=under)
+    report = vacuum(open_table(str(table.path)), VacuumRequest(now=NOW, clones_under=under))
     assert report.protected == (f"of the clone file://{clone.path}: 1 file",)
     assert table.files() == {data} | wanted[4]
     (own.path / f"_delta_log/{1:020d}.json").write_text("{")
     with pytest.raises(RefusedError, match="which may be a clone of it, can't be read") as caught:
-        vacuum(open_table(str(table.path)), now=NOW, clones_under=under)
+        vacuum(open_table(str(table.path)), VacuumRequest(now=NOW, clones_under=under))
     assert "clones_under" in str(caught.value)
     assert main(["vacuum", str(table.path), "--clones-under", str(tmp_path / "lake/deep")]) == 0
     assert table.files() == {data} | wanted[4]
@@ -204,7 +204,7 @@ def test_clones_are_found(table: LogWriter, tmp_path: Path) -> None:
 
 def test_a_pin_on_a_version_whose_files_are_gone_says_so(table: LogWriter) -> None:
     run(table)
-    report = vacuum(open_table(str(table.path)), now=NOW, guard=VacuumGuard(versions=(2,)))
+    report = vacuum(open_table(str(table.path)), VacuumRequest(now=NOW, guard=VacuumGuard(versions=(2,))))
     assert report.protected == ("in version 2, which is pinned: 2 files, 2 of them gone already",)
 
 
@@ -217,7 +217,9 @@ def test_shares_that_make_no_sense(table: LogWriter, share: str) -> None:
 
 def test_an_empty_table(tmp_path: Path) -> None:
     table = LogWriter(tmp_path / "empty", at=OLD)
-    report = vacuum(open_table(str(table.path)), now=NOW, guard=VacuumGuard(0.1, versions=(0,), quarantine=True))
+    report = vacuum(
+        open_table(str(table.path)), VacuumRequest(now=NOW, guard=VacuumGuard(0.1, versions=(0,), quarantine=True))
+    )
     assert (report.deleted, report.quarantine) == (0, None)
     assert report.protected == ("in version 0, which is pinned: 0 files",)
 
@@ -232,7 +234,7 @@ def test_a_cap_that_is_given_holds_for_small_tables(table: LogWriter) -> None:
     assert caught.value.exit_code == 3
     assert "max_deleted_share=1" in str(caught.value)
     assert (table.files(), load_snapshot(table.storage).version) == (before, 4), "not even a commit"
-    dry = vacuum(open_table(str(table.path)), now=NOW, dry_run=True, guard=VacuumGuard(0.5))
+    dry = vacuum(open_table(str(table.path)), VacuumRequest(now=NOW, dry_run=True, guard=VacuumGuard(0.5)))
     assert "83.3%" in (dry.refused or "")
     run(table, max_deleted_share=0.9)
     assert len(table.files()) == 1

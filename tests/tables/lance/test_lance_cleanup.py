@@ -44,7 +44,7 @@ from dv_maintenance.errors import (
 )
 from dv_maintenance.maintenance.fsck import fsck
 from dv_maintenance.storage import Storage
-from dv_maintenance.tables.guard import VacuumGuard
+from dv_maintenance.tables.guard import VacuumGuard, VacuumRequest
 from dv_maintenance.tables.lance.log.manifest import parse_manifest
 from dv_maintenance.tables.lance.log.versions import manifest_name
 from dv_maintenance.tables.lance.table import LanceTable
@@ -96,9 +96,9 @@ def test_golden(name: str, golden_copy: Callable[[str], Path], pylance: ModuleTy
     kept = {None, *(tag["version"] for tag in pylance.dataset(str(place)).tags.list().values())}
     before = {} if bad else {version: rows(pylance, place, version) for version in kept}
     now = clock() + 10_000 * DAY
-    dry = opened(place).vacuum(now=now, dry_run=True)
+    dry = opened(place).vacuum(VacuumRequest(now=now, dry_run=True))
     everything = files(place)
-    result = opened(place).vacuum(now=now)
+    result = opened(place).vacuum(VacuumRequest(now=now))
     assert (dry.dry_run, dry.deleted) == (True, 0)
     assert result.expired == dry.expired
     assert files(place) == everything - gone(result)
@@ -111,38 +111,40 @@ def test_golden(name: str, golden_copy: Callable[[str], Path], pylance: ModuleTy
         if not name.startswith("historic"):  # Lance rejects one of them before, and both under old names
             dataset.validate()
             assert files(place) == named_by(dataset)
-    assert opened(place).vacuum(now=now).expired.files == ()
+    assert opened(place).vacuum(VacuumRequest(now=now)).expired.files == ()
 
 
 def test_what_is_announced_goes_then(table: Path, pylance: ModuleType) -> None:
     """Each day a version falls out of the retention, with its deletion file and its transaction."""
     now = clock() - 92 * DAY
-    dry = opened(table).vacuum(now=now, dry_run=True).expired
+    dry = opened(table).vacuum(VacuumRequest(now=now, dry_run=True)).expired
     assert (dry.files, len(dry.expiring or ())) == ((), 5)
     announced = 0
     for each in dry.expiring or ():
         announced += each.bytes
-        before = opened(table).vacuum(now=each.at, dry_run=True).expired
-        after = opened(table).vacuum(now=each.at + 2, dry_run=True).expired
+        before = opened(table).vacuum(VacuumRequest(now=each.at, dry_run=True)).expired
+        after = opened(table).vacuum(VacuumRequest(now=each.at + 2, dry_run=True)).expired
         assert len(before.files) < len(after.files)
         assert sum(file.size for file in after.files if file.kind != "manifest") == announced
-    assert opened(table).vacuum(now=clock() + 10 * DAY, dry_run=True).expired.expiring == ()
+    assert opened(table).vacuum(VacuumRequest(now=clock() + 10 * DAY, dry_run=True)).expired.expiring == ()
     pylance.dataset(str(table)).tags.create("keep", 2)
-    assert opened(table).vacuum(now=now, dry_run=True).expired.expiring is None, "nobody knows until when"
+    assert opened(table).vacuum(VacuumRequest(now=now, dry_run=True)).expired.expiring is None, (
+        "nobody knows until when"
+    )
 
 
 def test_what_a_run_may_delete(table: Path) -> None:
     before = files(table)
-    dry = opened(table).vacuum(dry_run=True, guard=VacuumGuard(0.1))
+    dry = opened(table).vacuum(VacuumRequest(dry_run=True, guard=VacuumGuard(0.1)))
     assert "max_deleted_share allows 10%" in (dry.refused or "")
     with pytest.raises(RefusedError, match="max_deleted_share allows 10%"):
-        opened(table).vacuum(guard=VacuumGuard(0.1))
+        opened(table).vacuum(VacuumRequest(guard=VacuumGuard(0.1)))
     with pytest.raises(RefusedError, match="tag the version that a reader uses"):
-        opened(table).vacuum(guard=VacuumGuard(streams=("somewhere",)))
+        opened(table).vacuum(VacuumRequest(guard=VacuumGuard(streams=("somewhere",))))
     with pytest.raises(RefusedError, match="version 9999 is to be protected, but does not exist"):
-        opened(table).vacuum(guard=VacuumGuard(versions=(9999,)))
+        opened(table).vacuum(VacuumRequest(guard=VacuumGuard(versions=(9999,))))
     assert files(table) == before
-    assert opened(table).vacuum(guard=VacuumGuard(1)).deleted > 0
+    assert opened(table).vacuum(VacuumRequest(guard=VacuumGuard(1))).deleted > 0
 
 
 def test_files_that_no_version_knows(table: Path) -> None:
@@ -154,7 +156,7 @@ def test_files_that_no_version_knows(table: Path) -> None:
     with pytest.raises(RefusedError, match="would delete 120 files that the table's history does not know"):
         opened(table).vacuum()
     assert len(files(table)) > 120
-    assert opened(table).vacuum(guard=VacuumGuard(1)).deleted > 120
+    assert opened(table).vacuum(VacuumRequest(guard=VacuumGuard(1))).deleted > 120
 
 
 # -- which versions go ---------------------------------------------------------------------------------------------
@@ -164,8 +166,8 @@ def test_a_version_goes_by_how_long_it_has_been_superseded(table: Path, pylance:
     times = age(table)
     # Version 3 was superseded when version 4 was committed, so it stays until that is longer ago than the retention.
     at = times[4] + 14 * DAY
-    assert gone(opened(table).vacuum(now=at, dry_run=True)) & manifests(*range(1, 7)) == manifests(1, 2)
-    result = opened(table).vacuum(now=at + 1)
+    assert gone(opened(table).vacuum(VacuumRequest(now=at, dry_run=True))) & manifests(*range(1, 7)) == manifests(1, 2)
+    result = opened(table).vacuum(VacuumRequest(now=at + 1))
     assert gone(result) & manifests(*range(1, 7)) == manifests(1, 2, 3)
     assert (result.expired.cutoff, result.expired.retention) == (times[4] + 1, 14 * DAY)
     assert [each["version"] for each in pylance.dataset(str(table)).version_refs()] == [4, 5, 6]
@@ -179,7 +181,7 @@ def test_lance_goes_by_the_age_of_the_version_itself(table: Path, pylance: Modul
             older_than=timedelta(days=days, hours=12), include_files=True
         )
         theirs = {each.path.rpartition("/t/")[2] for each in explained.candidate_files}
-        ours = gone(opened(table).vacuum(now=clock() - int((days + 0.5) * DAY) + 14 * DAY, dry_run=True))
+        ours = gone(opened(table).vacuum(VacuumRequest(now=clock() - int((days + 0.5) * DAY) + 14 * DAY, dry_run=True)))
         assert ours <= theirs
         assert len(theirs & manifests(*range(1, 7))) - len(ours & manifests(*range(1, 7))) == (
             1 if 95 <= days + 1 <= 99 else 0
@@ -190,7 +192,7 @@ def test_a_clock_that_is_behind_expires_nothing(table: Path) -> None:
     """The clock of version 5's writer was at 1970: version 4 is still recent."""
     times = age(table, manifests=False)  # a copy: storage knows nothing of the past
     set_time(table / f"_versions/{manifest_name(5, 'V2')}", 1)
-    result = opened(table).vacuum(now=times[4] + 14 * DAY, dry_run=True)
+    result = opened(table).vacuum(VacuumRequest(now=times[4] + 14 * DAY, dry_run=True))
     assert gone(result) & manifests(*range(1, 7)) == manifests(1, 2)
 
 
@@ -199,14 +201,18 @@ def test_a_manifest_that_does_not_say_when_is_as_old_as_its_file(table: Path) ->
     silent = table / f"_versions/{manifest_name(5, 'V2')}"
     set_time(silent, 0)
     now = times[5] + 14 * DAY + 1
-    assert gone(opened(table).vacuum(now=now, dry_run=True)) & manifests(*range(1, 7)) == manifests(1, 2, 3)
+    assert gone(opened(table).vacuum(VacuumRequest(now=now, dry_run=True))) & manifests(*range(1, 7)) == manifests(
+        1, 2, 3
+    )
     touch(silent, times[5])
-    assert gone(opened(table).vacuum(now=now, dry_run=True)) & manifests(*range(1, 7)) == manifests(1, 2, 3, 4)
+    assert gone(opened(table).vacuum(VacuumRequest(now=now, dry_run=True))) & manifests(*range(1, 7)) == manifests(
+        1, 2, 3, 4
+    )
 
 
 def test_a_copied_table_goes_by_what_its_manifests_say(table: Path) -> None:
     times = age(table, manifests=False)
-    result = opened(table).vacuum(now=times[4] + 14 * DAY + 1, dry_run=True)
+    result = opened(table).vacuum(VacuumRequest(now=times[4] + 14 * DAY + 1, dry_run=True))
     assert gone(result) & manifests(*range(1, 7)) == manifests(1, 2, 3)
 
 
@@ -227,11 +233,11 @@ def test_the_config_says_how_long_and_how_many(table: Path, pylance: ModuleType)
         "lance.auto_cleanup.older_than": "95days 12h", "lance.auto_cleanup.retain_versions": "4"
     })  # fmt: skip
     age(table)
-    result = opened(table).vacuum(dry_run=True)
+    result = opened(table).vacuum(VacuumRequest(dry_run=True))
     assert result.expired.retention == int(95.5 * DAY)
     # Superseded before the 95.5 days: 1 to 3; the newest four of seven are 4 to 7.
     assert gone(result) & manifests(*range(1, 8)) == manifests(1, 2, 3)
-    result = opened(table).vacuum(retention=0, allow_short_retention=True, dry_run=True)
+    result = opened(table).vacuum(VacuumRequest(retention=0, allow_short_retention=True, dry_run=True))
     assert gone(result) & manifests(*range(1, 8)) == manifests(1, 2, 3)
     assert result.expired.kept[expired.RETAINED] > 0
 
@@ -254,7 +260,7 @@ def test_a_retention_that_is_too_short_or_makes_no_sense(
         pylance.dataset(str(table)).update_config(config)
     before = files(table)
     with pytest.raises(DvMaintenanceError, match=error) as caught:
-        opened(table).vacuum(retention=retention)
+        opened(table).vacuum(VacuumRequest(retention=retention))
     assert isinstance(caught.value, UsageError if retention == -1 else RefusedError)
     assert files(table) == before
 
@@ -285,7 +291,7 @@ def test_orphans_by_age_also_behind_an_old_tag(table: Path, pylance: ModuleType)
 
 def test_orphans_of_a_short_retention_are_kept_for_a_week(table: Path) -> None:
     old, young = plant(table, 7.1, orphans_of_every_kind("a")), plant(table, 6.9, orphans_of_every_kind("b"))
-    result = opened(table).vacuum(retention=0, allow_short_retention=True)
+    result = opened(table).vacuum(VacuumRequest(retention=0, allow_short_retention=True))
     assert gone(result) >= old | manifests(1, 2, 3, 4, 5)
     assert files(table) >= young
     assert not gone(result) & young
@@ -327,7 +333,7 @@ def test_a_file_that_an_expired_version_named_goes_at_once(table: Path, pylance:
     for path in own_files(table):
         touch(table / path, clock() - DAY)
     strange = plant(table, 1, ["data/strange.lance"])
-    result = opened(table).vacuum(now=times[6] + 14 * DAY + 1)
+    result = opened(table).vacuum(VacuumRequest(now=times[6] + 14 * DAY + 1))
     assert gone(result) >= manifests(1, 2, 3, 4, 5)
     assert {file.kind for file in result.expired.files} == {"manifest", "transaction", "dv"}
     assert files(table) == named_by(pylance.dataset(str(table))) | strange
@@ -342,10 +348,10 @@ def test_expired_manifests_are_read_only_where_a_file_is_young(table: Path, monk
         return get(self, path)
 
     monkeypatch.setattr(Storage, "get", watched)
-    expected = opened(table).vacuum(dry_run=True).expired
+    expected = opened(table).vacuum(VacuumRequest(dry_run=True)).expired
     assert not set(read) & manifests(1, 2, 3, 4, 5)
     plant(table, 1, ["data/young.lance"])
-    assert opened(table).vacuum(dry_run=True).expired.files == expected.files
+    assert opened(table).vacuum(VacuumRequest(dry_run=True)).expired.files == expected.files
     assert set(read) >= manifests(1, 2, 3, 4, 5)
 
 
@@ -487,7 +493,7 @@ def test_protected_clones_keep_what_they_share(table: Path, pylance: ModuleType,
     # By any other name: what counts is what the clone's manifests name.
     (tmp_path / "link").symlink_to(tmp_path / "c")
     assert guarded.vacuum().expired.files == ()
-    assert opened(table).protecting([str(tmp_path / "link")]).vacuum(dry_run=True).expired.files == ()
+    assert opened(table).protecting([str(tmp_path / "link")]).vacuum(VacuumRequest(dry_run=True)).expired.files == ()
     # Without protection they are lost: nothing in the table says that they exist.
     assert opened(table).vacuum().deleted > 0
     with pytest.raises((OSError, pa.ArrowInvalid), match=r"[Nn]ot found"):
@@ -686,7 +692,7 @@ def test_manifests_that_are_renamed_meanwhile(
     place = golden_copy("lance/v1_manifests")
     before_batch(monkeypatch, 1, lambda: pylance.dataset(str(place)).migrate_manifest_paths_v2())
     with pytest.raises(ConflictError, match="renamed"):
-        opened(place).vacuum(now=clock() + 1000 * DAY)
+        opened(place).vacuum(VacuumRequest(now=clock() + 1000 * DAY))
     check_all(pylance, place)
 
 
@@ -782,9 +788,9 @@ def test_histories(
 
     guarded = opened(place).protecting([str(clone) for clone in clones])
     arguments: dict[str, Any] = {"retention": retention, "allow_short_retention": short, "now": now}
-    dry = guarded.vacuum(dry_run=True, **arguments)
+    dry = guarded.vacuum(VacuumRequest(dry_run=True, **arguments))
     everything = files(place)
-    result = guarded.vacuum(**arguments)
+    result = guarded.vacuum(VacuumRequest(**arguments))
     assert result.expired == dry.expired
     assert files(place) == everything - gone(result)
 
@@ -828,7 +834,7 @@ def test_what_killed_writers_left_staged_in_refs_goes(pylance: ModuleType, tmp_p
         os.utime(place / path, (at / 1000, at / 1000))
     table = LanceTable(Storage(str(place)))
     left = list(times)[:2]
-    assert gone(table.vacuum(now=now)) == set(left)
+    assert gone(table.vacuum(VacuumRequest(now=now))) == set(left)
     assert [path for path in times if not (place / path).exists()] == left
     assert list(table.tags()) == ["keep"]
 
@@ -853,8 +859,8 @@ def test_in_object_storage(pylance: ModuleType, s3: tuple[str, dict[str, str]]) 
     table = LanceTable(storage).protecting([f"{uri}/cleanup/c"])
     assert table.vacuum().expired.files == ()
     now = clock() + 100 * DAY
-    dry = table.vacuum(now=now, dry_run=True)
-    result = table.vacuum(now=now)
+    dry = table.vacuum(VacuumRequest(now=now, dry_run=True))
+    result = table.vacuum(VacuumRequest(now=now))
     assert result.expired == dry.expired
     assert gone(result) & manifests(*range(1, 6)) == manifests(1, 4)
     assert not any(storage.exists(path) for path in gone(result))

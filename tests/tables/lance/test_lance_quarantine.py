@@ -16,7 +16,7 @@ from dv_maintenance.cli import main
 from dv_maintenance.errors import ConflictError
 from dv_maintenance.maintenance.vacuum import vacuum
 from dv_maintenance.storage import Storage
-from dv_maintenance.tables.guard import VacuumGuard
+from dv_maintenance.tables.guard import VacuumGuard, VacuumRequest
 from dv_maintenance.tables.lance.table import LanceTable
 from dv_maintenance.tables.lance.vacuum import undelete as undeleting
 from dv_maintenance.tables.quarantine import QUARANTINE
@@ -54,7 +54,7 @@ def table(pylance: ModuleType, tmp_path: Path) -> Path:
 
 def test_there_and_back(table: Path, pylance: ModuleType) -> None:
     before, read = files(table), {version: rows(pylance, table, version) for version in range(1, 6)}
-    result = opened(table).vacuum(guard=ASIDE)
+    result = opened(table).vacuum(VacuumRequest(guard=ASIDE))
     assert result.quarantine is not None
     assert result.deleted == len(aside(table)) > 8
     assert versions(pylance, table) == {5}
@@ -69,22 +69,22 @@ def test_there_and_back(table: Path, pylance: ModuleType) -> None:
 
 
 def test_without_it_they_are_gone(table: Path, pylance: ModuleType) -> None:
-    opened(table).vacuum(guard=VacuumGuard(1))
+    opened(table).vacuum(VacuumRequest(guard=VacuumGuard(1)))
     assert opened(table).undelete().files == 0
     assert versions(pylance, table) == {5}
 
 
 def test_its_time_and_lances_own_cleanup(table: Path, pylance: ModuleType) -> None:
     now = clock()
-    count = opened(table).vacuum(now=now, guard=ASIDE).deleted
+    count = opened(table).vacuum(VacuumRequest(now=now, guard=ASIDE)).deleted
     for path in aside(table):
         os.utime(table / path, (0, 0))
     dataset = pylance.dataset(str(table))
     dataset.insert(pa.table({"id": [1]}))
     dataset.cleanup_old_versions(older_than=timedelta(0), delete_unverified=True)
-    assert opened(table).vacuum(now=now + 7 * DAY - 2000).emptied == 0
+    assert opened(table).vacuum(VacuumRequest(now=now + 7 * DAY - 2000)).emptied == 0
     assert len(aside(table)) == count
-    assert opened(table).vacuum(now=now + 7 * DAY + 2000).emptied == count
+    assert opened(table).vacuum(VacuumRequest(now=now + 7 * DAY + 2000)).emptied == count
     assert aside(table) == set()
 
 
@@ -92,8 +92,8 @@ def test_a_version_without_its_files_stays_aside(table: Path, pylance: ModuleTyp
     """Its files went with a later run, whose batch is not put back."""
     now = clock()
     # Version 4 is superseded later than 1 to 3, and needs the data files of all.
-    opened(table).vacuum(now=now, guard=VacuumGuard(1, versions=(4,), quarantine=True))
-    opened(table).vacuum(now=now + DAY, guard=ASIDE)
+    opened(table).vacuum(VacuumRequest(now=now, guard=VacuumGuard(1, versions=(4,), quarantine=True)))
+    opened(table).vacuum(VacuumRequest(now=now + DAY, guard=ASIDE))
     found = opened(table).undelete(until=now + 1000)
     assert found.held == {undeleting.LACKING: 3}
     assert versions(pylance, table) == {5}
@@ -104,7 +104,7 @@ def test_a_version_without_its_files_stays_aside(table: Path, pylance: ModuleTyp
 
 def test_a_vacuum_takes_versions_that_were_just_put_back(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between the last listing and the read of a manifest. Without it a version is gone: no file is missed."""
-    opened(table).vacuum(guard=ASIDE)
+    opened(table).vacuum(VacuumRequest(guard=ASIDE))
     before, real, taken = files(table), Storage.get, []
 
     def get(storage: Storage, path: str) -> bytes:
@@ -120,7 +120,7 @@ def test_a_vacuum_takes_versions_that_were_just_put_back(table: Path, monkeypatc
 
 
 def test_a_vacuum_takes_files_of_versions_that_were_just_put_back(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    opened(table).vacuum(guard=ASIDE)
+    opened(table).vacuum(VacuumRequest(guard=ASIDE))
     real = undeleting.LanceReturning.settle
 
     def settle(rules: undeleting.LanceReturning, paths: list[str]) -> None:
@@ -137,7 +137,7 @@ def test_a_vacuum_takes_files_of_versions_that_were_just_put_back(table: Path, m
 def test_manifests_that_would_break_the_table_stay_aside(
     table: Path, pylance: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    opened(table).vacuum(guard=ASIDE)
+    opened(table).vacuum(VacuumRequest(guard=ASIDE))
     kept = tmp_path / "kept"
     shutil.move(table / QUARANTINE, kept)
     shutil.rmtree(table)
@@ -154,7 +154,7 @@ def test_another_naming(pylance: ModuleType, tmp_path: Path) -> None:
     dataset.delete("id = 1")
     dataset.delete("id = 2")
     age(place)
-    opened(place).vacuum(guard=ASIDE)
+    opened(place).vacuum(VacuumRequest(guard=ASIDE))
     pylance.dataset(str(place)).migrate_manifest_paths_v2()
     found = opened(place).undelete()
     assert found.held == {undeleting.NAMING: 2}
@@ -163,12 +163,12 @@ def test_another_naming(pylance: ModuleType, tmp_path: Path) -> None:
 
 def test_a_pinned_version_stays(table: Path, pylance: ModuleType) -> None:
     wanted = rows(pylance, table, 2)
-    report = vacuum(opened(table), guard=VacuumGuard(1, versions=(2,)))
+    report = vacuum(opened(table), VacuumRequest(guard=VacuumGuard(1, versions=(2,))))
     assert versions(pylance, table) == {2, 5}
     assert rows(pylance, table, 2) == wanted
     assert report.protected == ("in version 2, which is pinned: 5 files",)
     assert report.kept["in version 2, which is pinned"] == 5
-    vacuum(opened(table), guard=VacuumGuard(1))
+    vacuum(opened(table), VacuumRequest(guard=VacuumGuard(1)))
     assert versions(pylance, table) == {5}, "without the pin it goes"
 
 
@@ -176,8 +176,8 @@ def test_tags_and_branches_stay(table: Path, pylance: ModuleType) -> None:
     """The table itself knows them, so they need not be named."""
     dataset = pylance.dataset(str(table))
     dataset.tags.create("audit", 2)
-    opened(table).vacuum(guard=ASIDE)
+    opened(table).vacuum(VacuumRequest(guard=ASIDE))
     assert versions(pylance, table) == {2, 5}
     dataset.tags.delete("audit")
-    opened(table).vacuum(guard=VacuumGuard(1))
+    opened(table).vacuum(VacuumRequest(guard=VacuumGuard(1)))
     assert versions(pylance, table) == {5}, "without the tag it goes"

@@ -13,7 +13,7 @@ from support.paimon_lake import DAY, HOUR, LASTING, Lake, gone, lake
 from dv_maintenance.cli import main
 from dv_maintenance.errors import RefusedError
 from dv_maintenance.maintenance.vacuum import vacuum
-from dv_maintenance.tables.guard import VacuumGuard
+from dv_maintenance.tables.guard import VacuumGuard, VacuumRequest
 from dv_maintenance.tables.paimon.vacuum import undelete as undeleting
 from dv_maintenance.tables.quarantine import QUARANTINE
 
@@ -188,22 +188,22 @@ def test_files_outside_of_the_table_are_refused(tmp_path: Path) -> None:
 
 def test_a_pinned_snapshot_stays(table: Lake) -> None:
     now = table.now + DAY + HOUR
-    report = vacuum(table.table(), now=now, guard=VacuumGuard(1, versions=(2,)))
+    report = vacuum(table.table(), VacuumRequest(now=now, guard=VacuumGuard(1, versions=(2,))))
     assert table.numbers() == [2, 3, 4, 5]
     (protected,) = report.protected
     assert protected == f"in snapshot 2, which is pinned: {len(table.needs[2])} files"
     assert report.kept["in snapshot 2, which is pinned"] > 0
     table.check()
     with pytest.raises(RefusedError, match="snapshot 1 is to be protected, but does not exist"):
-        vacuum(table.table(), now=now, guard=VacuumGuard(1, versions=(1,)))
-    vacuum(table.table(), now=now, guard=VacuumGuard(1))
+        vacuum(table.table(), VacuumRequest(now=now, guard=VacuumGuard(1, versions=(1,))))
+    vacuum(table.table(), VacuumRequest(now=now, guard=VacuumGuard(1)))
     assert table.numbers() == [5], "without the pin it goes"
 
 
 def test_a_pin_by_a_tag_that_outlived_its_snapshot(table: Lake) -> None:
     table.tag("two", 2)
-    vacuum(table.table(), now=table.now + 2 * DAY, guard=VacuumGuard(1))
-    report = vacuum(table.table(), now=table.now + 2 * DAY, guard=VacuumGuard(1, versions=(2,)))
+    vacuum(table.table(), VacuumRequest(now=table.now + 2 * DAY, guard=VacuumGuard(1)))
+    report = vacuum(table.table(), VacuumRequest(now=table.now + 2 * DAY, guard=VacuumGuard(1, versions=(2,))))
     assert report.protected == (f"in snapshot 2, which is pinned: {len(table.needs[2])} files",)
     table.check()
 

@@ -34,7 +34,7 @@ from dv_maintenance.maintenance.health import health
 from dv_maintenance.maintenance.read import read
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables import open_table
-from dv_maintenance.tables.guard import VacuumGuard
+from dv_maintenance.tables.guard import VacuumGuard, VacuumRequest
 from dv_maintenance.tables.paimon.table import PaimonTable
 from dv_maintenance.tables.paimon.vacuum import decision as plan
 from dv_maintenance.tables.paimon.vacuum import run as vacuum
@@ -121,8 +121,8 @@ def test_golden(name: str, golden_copy: Callable[[str], Path]) -> None:
     before = observed(place)
     now = millis() + 10 * DAY
     table = open_table(str(place))
-    dry = table.vacuum(now=now, dry_run=True)
-    result = table.vacuum(now=now)
+    dry = table.vacuum(VacuumRequest(now=now, dry_run=True))
+    result = table.vacuum(VacuumRequest(now=now))
     assert (result.expired, result.deleted) == (dry.expired, len(gone(dry)))
     assert observed(place) == before
     assert [path.name for path in place.glob("snapshot/snapshot-*")] == [f"snapshot-{table.version()}"]
@@ -130,7 +130,7 @@ def test_golden(name: str, golden_copy: Callable[[str], Path]) -> None:
     assert files == referenced(place) | {f"snapshot-{table.version()}", "LATEST", "EARLIEST"}
     assert (place / "snapshot/EARLIEST").read_text() == str(table.version())
     for lite in (False, True):
-        assert table.vacuum(now=now, lite=lite).expired.files == ()
+        assert table.vacuum(VacuumRequest(now=now, lite=lite)).expired.files == ()
 
 
 def test_orphans_as_paimons_own_cleaner_names_them(golden_copy: Callable[[str], Path]) -> None:
@@ -141,12 +141,12 @@ def test_orphans_as_paimons_own_cleaner_names_them(golden_copy: Callable[[str], 
         os.utime(place / path, (now / 1000 - 5 * 86400,) * 2)
     table = open_table(str(place))
     before = observed(place)
-    assert table.vacuum(lite=True, dry_run=True).expired.files == ()
-    dry = table.vacuum(dry_run=True)
+    assert table.vacuum(VacuumRequest(lite=True, dry_run=True)).expired.files == ()
+    dry = table.vacuum(VacuumRequest(dry_run=True))
     assert sorted(gone(dry)) == orphans
     assert Counter(file.kind for file in dry.expired.files) == {"data": 1, "index": 1, "other": 3}
     # Less than five days, by the retention that is asked for.
-    young = table.vacuum(retention=6 * DAY, dry_run=True)
+    young = table.vacuum(VacuumRequest(retention=6 * DAY, dry_run=True))
     assert (young.expired.files, young.expired.kept[plan.YOUNG]) == ((), 5)
     table.vacuum()
     assert not any((place / path).exists() for path in orphans)
@@ -903,10 +903,10 @@ def test_in_object_storage(table: Lake, s3: tuple[str, dict[str, str]]) -> None:
     # Everything is as young as can be there.
     now = millis() + 2 * DAY
     remote = PaimonTable(storage)
-    dry = remote.vacuum(now=now, dry_run=True)
-    result = remote.vacuum(now=now)
+    dry = remote.vacuum(VacuumRequest(now=now, dry_run=True))
+    result = remote.vacuum(VacuumRequest(now=now))
     assert (result.expired, result.deleted) == (dry.expired, len(gone(dry)))
     assert f"manifest/manifest-{UUID}1-0" in gone(result)
     table.vacuum(now=now)
     assert {info.path for info in storage.list()} == set(table.everything())
-    assert remote.vacuum(now=now).expired.files == ()
+    assert remote.vacuum(VacuumRequest(now=now)).expired.files == ()

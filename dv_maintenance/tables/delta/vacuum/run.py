@@ -14,7 +14,6 @@ be deleted.
 from __future__ import annotations
 
 import stat
-import time
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -63,7 +62,7 @@ from dv_maintenance.tables.delta.vacuum.watermark import (
     write_watermark,
 )
 from dv_maintenance.tables.expiring import by_day
-from dv_maintenance.tables.guard import NO_GUARD, VacuumGuard
+from dv_maintenance.tables.guard import VACUUM_DEFAULTS, VacuumGuard, VacuumRequest
 from dv_maintenance.tables.model import ExpiredFile, ExpiredFiles, ExpiringFiles, VacuumResult
 from dv_maintenance.tables.sweep import remove_empty_folders
 from dv_maintenance.tables.vacuum import Sweep, run
@@ -77,33 +76,20 @@ _STAT_THREADS = 16
 _PAGE = 1000
 
 
-def vacuum(
-    storage: Storage,
-    *,
-    retention: int | None = None,
-    dry_run: bool = False,
-    lite: bool = False,
-    allow_short_retention: bool = False,
-    now: int | None = None,
-    guard: VacuumGuard = NO_GUARD,
-    clones: Sequence[str] = (),
-) -> VacuumResult:
+def vacuum(storage: Storage, request: VacuumRequest = VACUUM_DEFAULTS) -> VacuumResult:
     """Delete data, DV and change files that no version inside the retention needs.
 
-    retention : milliseconds; by default the table's ``delta.deletedFileRetentionDuration``, or one week.
-    lite : check the files that commits removed instead of listing the table. Cheaper, but does not find files that were
-        written and never committed.
-    now : epoch milliseconds; the current time by default.
-    clones : locations of shallow clones, which the log does not record; the files that they need are kept.
+    request : its retention is by default the table's ``delta.deletedFileRetentionDuration``, or one week. ``lite``
+        checks the files that commits removed instead of listing the table. Its clones are not in the log.
 
     Nothing is committed if there is nothing to delete. A version outside the retention can no longer be read once its
     files are deleted.
 
     Raises
     ------
-    UsageError : ``retention`` is negative.
-    RefusedError : ``retention`` is below the table's own (unless ``allow_short_retention``), or reaches further back
-        than the log; or ``lite`` needs commits that are gone; or ``guard`` forbids it, or something that it protects
+    UsageError : the retention is negative.
+    RefusedError : the retention is below the table's own (unless ``allow_short_retention``), or reaches further back
+        than the log; or ``lite`` needs commits that are gone; or the guard forbids it, or something that it protects
         can't be read.
     UnsupportedFeatureError : the table's features forbid it.
     StorageError : some files could not be deleted; says how many were. The next run continues from there.
@@ -112,16 +98,15 @@ def vacuum(
     check_writable(snapshot, "vacuum")
     storage.check_target(f"{LOG}/new")
     own = own_retention(snapshot)
-    if retention is not None:
-        _check_retention(snapshot, retention, own, allow_short_retention)
-    kept_for = own if retention is None else retention
-    now = time.time_ns() // 1_000_000 if now is None else now
-    cutoff = now - kept_for
+    asked, now = request.retention, request.moment
+    if asked is not None:
+        _check_retention(snapshot, asked, own, request.allow_short_retention)
+    cutoff = now - (own if asked is None else asked)
 
-    rules = _Rules(storage, snapshot, removed, retention, own, cutoff, lite, guard, clones)
-    result = run(rules, guard, dry_run=dry_run, now=now)
+    rules = _Rules(storage, snapshot, removed, asked, own, cutoff, request.lite, request.guard, request.clones)
+    result = run(rules, request.guard, dry_run=request.dry_run, now=now)
     # The watermark must stay, so that lite vacuums find the protected files once their protection ends.
-    if not dry_run and not any(rules.kept[reason] for reason in rules.protected.reasons):
+    if not request.dry_run and not any(rules.kept[reason] for reason in rules.protected.reasons):
         try:
             write_watermark(storage, rules.watermark)
         except StorageError as error:

@@ -16,7 +16,6 @@ them when they are old enough.
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -36,7 +35,7 @@ from dv_maintenance.files.protobuf import BYTES, Shape, parse
 from dv_maintenance.remedies import Remedy, setting
 from dv_maintenance.storage import FileInfo, Storage, staged_for
 from dv_maintenance.tables.expiring import by_day
-from dv_maintenance.tables.guard import NO_GUARD, VacuumGuard
+from dv_maintenance.tables.guard import VACUUM_DEFAULTS, VacuumRequest
 from dv_maintenance.tables.lance.features import check_cleanable, check_no_overlays
 from dv_maintenance.tables.lance.layout import DATA, check_folders
 from dv_maintenance.tables.lance.log.manifest import Manifest, parse_fragment
@@ -75,49 +74,36 @@ _EXTERNAL: Final[Shape] = {6: BYTES, 8: BYTES, 10: BYTES}
 T = TypeVar("T")
 
 
-def vacuum(
-    storage: Storage,
-    *,
-    retention: int | None = None,
-    dry_run: bool = False,
-    lite: bool = False,
-    allow_short_retention: bool = False,
-    now: int | None = None,
-    protected: Sequence[str] = (),
-    guard: VacuumGuard = NO_GUARD,
-) -> VacuumResult:
+def vacuum(storage: Storage, request: VacuumRequest = VACUUM_DEFAULTS) -> VacuumResult:
     """Delete versions that were superseded before the retention, and the files that no other version needs.
 
-    retention : milliseconds; by default the table's ``lance.auto_cleanup.older_than``, or two weeks.
-    now : epoch milliseconds, by default the clock.
-    protected : URIs of shallow clones, which the table does not record; the files that they need are kept.
-    lite : has no effect: the manifests must be read anyway, and one listing has the sizes.
+    request : its retention is by default the table's ``lance.auto_cleanup.older_than``, or two weeks. ``lite`` has no
+        effect: the manifests must be read anyway, and one listing has the sizes. The table does not record its clones.
 
     Costs a listing, and a read of every manifest inside the retention, of branches and of clones. Manifests of expired
     versions are read only if a file is young enough to belong to a writer that has not committed yet.
 
     Raises
     ------
-    UsageError : ``retention`` is negative; a protected place is the table itself.
-    RefusedError : ``retention`` is below the table's own (unless ``allow_short_retention``); a clone cannot be read;
+    UsageError : the retention is negative; a protected place is the table itself.
+    RefusedError : the retention is below the table's own (unless ``allow_short_retention``); a clone cannot be read;
         a folder of the table is a link.
     UnsupportedFeatureError : a version has features that may make it need more files than it names.
     DamagedTableError : a manifest, a tag or a branch cannot be read, so the files that it needs are unknown.
     ConflictError : the table was replaced or its manifests were renamed during the run.
     StorageError : some files could not be deleted; says how many were. The next run deletes the rest.
     """
-    del lite
+    guard, now = request.guard, request.moment
     guard.refuse_streams("Lance", table=storage.uri, next_step="tag the version that a reader uses")
     _, newest = load_manifest(storage)
     check_cleanable(newest, storage.uri)
     check_folders(storage)
-    kept_for = retention_of(newest, storage.uri, retention, allow_short=allow_short_retention)
-    now = time.time_ns() // 1_000_000 if now is None else now
+    kept_for = retention_of(newest, storage.uri, request.retention, allow_short=request.allow_short_retention)
     cleanup = _Cleanup(
         storage=storage,
         root=root(storage, newest.branch) if f"/{TREE}/" in storage.uri else storage,
         branch=newest.branch,
-        clones=tuple(_clone(storage, place) for place in protected),
+        clones=tuple(_clone(storage, place) for place in request.clones),
         pins=frozenset(guard.versions),
         kept_for=kept_for,
         cutoff=now - kept_for,
@@ -125,7 +111,7 @@ def vacuum(
         retained=retained_versions(newest, storage.uri),
         version=newest.version,
     )
-    return run(cleanup, guard, dry_run=dry_run, now=now)
+    return run(cleanup, guard, dry_run=request.dry_run, now=now)
 
 
 def _clone(storage: Storage, place: str) -> Storage:

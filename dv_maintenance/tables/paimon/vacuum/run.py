@@ -51,7 +51,6 @@ done. The files of a table do not show whether a REST catalog owns it. Run Paimo
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -61,7 +60,7 @@ from uuid import uuid4
 from dv_maintenance.errors import DvMaintenanceError
 from dv_maintenance.storage import FileExistsAlreadyError, Storage
 from dv_maintenance.storage.failures import storage_failure
-from dv_maintenance.tables.guard import NO_GUARD, VacuumGuard
+from dv_maintenance.tables.guard import VACUUM_DEFAULTS, VacuumRequest
 from dv_maintenance.tables.model import ExpiredFile, ExpiredFiles, VacuumResult
 from dv_maintenance.tables.paimon.layout import CHANGELOG, SNAPSHOT, Layout, numbered, table_layout
 from dv_maintenance.tables.paimon.log.schema import newest_schema
@@ -80,23 +79,13 @@ _ATTEMPTS: Final = 3  # number of plans before a run gives up because of concurr
 _ROLLED_BACK: Final = "it was rolled back to the snapshot that was just deleted, which has been restored"
 
 
-def vacuum(
-    storage: Storage,
-    *,
-    retention: int | None = None,
-    dry_run: bool = False,
-    lite: bool = False,
-    allow_short_retention: bool = False,
-    now: int | None = None,
-    guard: VacuumGuard = NO_GUARD,
-) -> VacuumResult:
+def vacuum(storage: Storage, request: VacuumRequest = VACUUM_DEFAULTS) -> VacuumResult:
     """Delete snapshots that were superseded before the retention began, files that only they needed, and old files that
     nothing needs.
 
     storage : storage of the table, or of a branch. For a branch, only its own snapshots expire.
-    retention : milliseconds; by default the table's ``snapshot.time-retained``, or an hour.
-    lite : only expire snapshots with their files, without a listing.
-    now : epoch milliseconds; by default the current time.
+    request : its retention is by default the table's ``snapshot.time-retained``, or an hour. ``lite`` only expires
+        snapshots with their files, without a listing.
 
     All expired snapshots are deleted: ``snapshot.expire.limit`` only limits the expiry inside a commit.
 
@@ -104,8 +93,8 @@ def vacuum(
 
     Raises
     ------
-    UsageError : ``retention`` is negative.
-    RefusedError : ``retention`` is below the table's own (unless ``allow_short_retention``); an option is invalid; or a
+    UsageError : the retention is negative.
+    RefusedError : the retention is below the table's own (unless ``allow_short_retention``); an option is invalid; or a
         changelog would overwrite a different one.
     UnsupportedFeatureError : a file refers to other files in an unknown way.
     DamagedTableError : a file that refers to needed files cannot be read. Nothing was deleted unless the message says
@@ -115,16 +104,16 @@ def vacuum(
     StorageError : some files could not be deleted; the message says how many were.
     """
     layout = table_layout(storage)
+    guard, now = request.guard, request.moment
     guard.refuse_streams("Paimon", table=layout.uri, next_step="give streaming readers a consumer-id: it is respected")
-    now = time.time_ns() // 1_000_000 if now is None else now
     attempts = 0
     while True:
         attempts += 1
         schema = newest_schema(layout)
-        kept = check_options(layout, schema, retention, allow_short=allow_short_retention)
-        plan = Plan(layout, schema, kept, now, lite=lite, pins=frozenset(guard.versions))
+        kept = check_options(layout, schema, request.retention, allow_short=request.allow_short_retention)
+        plan = Plan(layout, schema, kept, now, lite=request.lite, pins=frozenset(guard.versions))
         try:
-            return run(_Rules(plan), guard, dry_run=dry_run, now=now)
+            return run(_Rules(plan), guard, dry_run=request.dry_run, now=now)
         except MovedError as error:
             if attempts == _ATTEMPTS:
                 raise error.final from error
