@@ -40,7 +40,7 @@ def _there(storage: Storage, place: str | None) -> tuple[str, str | Remedy]:
     if scheme:
         return "a local path, since a URI has two slashes", f"write {scheme[1]}://BUCKET/PATH"
     if storage.is_local:
-        path = storage.local("")
+        path = storage.local("").rstrip("/")
         if os.path.isfile(path):
             return "it is a file", "give the folder that has the table's log"
         if not os.path.exists(path):

@@ -1,4 +1,4 @@
-"""Every verb that needs Spark, on a cluster that is configured as docs/remote-spark.md says."""
+"""Every verb that needs Spark, on a cluster that is configured as docs/guides/remote-spark.md says."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ print(json.dumps(said))
 
 def page_config(cluster: Cluster, home: Path, **conf: str) -> Path:
     """The page's own YAML, for this cluster, this interpreter and a table of ours."""
-    page = (ROOT / "docs" / "remote-spark.md").read_text()
+    page = (ROOT / "docs" / "guides" / "remote-spark.md").read_text()
     text = re.search(r"^## A cluster\n.*?^```yaml\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
     assert text is not None
     body = yaml.safe_load(text[1].replace("/opt/lake/bin/python", sys.executable))

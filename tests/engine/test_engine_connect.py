@@ -19,6 +19,7 @@ import pytest
 from support.connect_server import connect_server
 from support.pythons import bare_python
 
+from dv_maintenance import __version__
 from dv_maintenance.engine.spark import connect as spark_connect
 from dv_maintenance.engine.spark.session import start_session
 from dv_maintenance.errors import RefusedError, UsageError
@@ -99,7 +100,7 @@ def test_purges_through_a_connect_server(server: str, tmp_path: Path) -> None:
     assert said["run"]
     # An editable install may leave folders of data there, which are a package without modules.
     assert "No module named 'dv_maintenance" in said["refused"]
-    assert "install dv-maintenance there" in said["refused"]
+    assert f"install dv-maintenance {__version__} there" in said["refused"]
     assert list(map(with_dvs, tables)) == [0, 0, 2]
 
 
