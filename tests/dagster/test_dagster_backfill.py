@@ -151,6 +151,15 @@ def launch_backfills(workspace: Any, *tables: str) -> dg.DagsterRun:
 
 
 @pytest.mark.processes
+def test_a_job_begins_a_backfill_of_the_partitions_with_work(workspace: Any, location: Path) -> None:
+    dirty = days_with_dvs(location.parent / "merged")
+    assert launch_backfills(workspace, "merged").status == dg.DagsterRunStatus.SUCCESS
+    (begun,) = workspace.instance.get_backfills()
+    assert begun.title == f"merged: {len(dirty)} partitions with work"
+
+
+@pytest.mark.deep
+@pytest.mark.processes
 def test_a_job_backfills_the_partitions_that_have_work_and_no_others(workspace: Any, location: Path) -> None:
     """Missing partitions in the page are those that were never done: it can't choose those that have work again."""
     instance = workspace.instance
