@@ -41,6 +41,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def tables(folder: Path) -> tuple[TableSettings, ...]:
+    return written(folder)
+
+
+def written(folder: Path) -> tuple[TableSettings, ...]:
     """``orders``, and ``sales`` by day: half of its rows deleted on the 1st, 2nd, 4th and 20th of 20 days."""
     schema = pa.schema([("id", pa.int64()), ("day", pa.date32())])
     for name, columns in (("orders", []), ("sales", ["day"])):
@@ -146,8 +150,8 @@ def test_a_backfill_from_the_page_is_at_work_before_it_has_runs(
     assert len(tick(definitions(tables[1:]), queued).run_requests) == 1
 
 
-def test_partitions_that_are_due_become_one_range(tables: Any, folder: Path) -> None:
-    defs = definitions(tables[1:])
+def test_partitions_that_are_due_become_one_range(tmp_path: Path) -> None:
+    defs = definitions(written(tmp_path)[1:])
     spans = []
     with dg.DagsterInstance.ephemeral() as instance:
         while requests := tick(defs, instance).run_requests:
@@ -160,7 +164,7 @@ def test_partitions_that_are_due_become_one_range(tables: Any, folder: Path) -> 
             assert result.success
     # The 3rd has no work, and is passed over: cheaper than a run of its own for the 4th.
     assert spans == [("2024-11-01", "2024-11-04"), ("2024-11-20", "2024-11-20")]
-    assert health(open_table(str(folder / "sales")).snapshot()).counts.files_with_dv == 0
+    assert health(open_table(str(tmp_path / "sales")).snapshot()).counts.files_with_dv == 0
 
 
 def test_the_example_settings_hold(queued: dg.DagsterInstance) -> None:
