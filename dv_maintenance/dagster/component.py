@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import dagster as dg
+from dagster.components.utils.translation import TranslationFn, TranslationFnResolver
 from packaging.version import Version
 from pydantic import BaseModel, Field, PrivateAttr
 
@@ -23,7 +24,7 @@ from dv_maintenance.dagster.resources import spark_resource
 from dv_maintenance.dagster.scaffolder import DvScaffolder
 from dv_maintenance.dagster.schema import with_precise_schema
 from dv_maintenance.dagster.sensor import build_dv_sensor
-from dv_maintenance.dagster.translator import DvTranslator
+from dv_maintenance.dagster.translator import DvTranslator, WrittenTranslator
 from dv_maintenance.errors import UsageError
 from dv_maintenance.service import settings
 from dv_maintenance.service.file_check import remarks
@@ -44,6 +45,9 @@ def _as_it_is(context: dg.ResolutionContext, value: Any) -> Any:
 
 # Dagster accepts foreign models only without constraints on their fields. In YAML it is a Policy.
 PolicyAttributes = Annotated[Any, dg.Resolver(_as_it_is, model_field_type=Policy)]
+
+
+Translation = Annotated[TranslationFn[Any], TranslationFnResolver[Any](lambda data: {"table": data[0], "job": data[1]})]
 
 
 class _Resolved(BaseModel):
@@ -99,8 +103,8 @@ else:
 class DvMaintainedTablesComponent(_Listing):
     """Maintained tables: their assets, checks, sensor, jobs and schedules.
 
-    Sensor and schedules start stopped, unless ``default_status`` is ``running``. A subclass may override
-    :meth:`get_translator` to change keys and specs.
+    Sensor and schedules start stopped, unless ``default_status`` is ``running``. ``translation`` changes keys and
+    specs, and so may a subclass that overrides :meth:`get_translator`.
     """
 
     name: str = Field(
@@ -127,6 +131,11 @@ class DvMaintainedTablesComponent(_Listing):
 
     report: Report | None = Field(default=None, description="One asset that lists all tables, the worst first.")
 
+    translation: Translation | None = Field(
+        default=None,
+        description="Attributes of the assets; their templates see the table, and the job (null: the table itself).",
+    )
+
     _source: Any = PrivateAttr(default=None)
 
     @classmethod
@@ -142,7 +151,7 @@ class DvMaintainedTablesComponent(_Listing):
         return made
 
     def get_translator(self) -> DvTranslator:
-        """Override it to change keys and specs."""
+        """Override it to change keys and specs in ways that ``translation`` can't."""
         return DvTranslator()
 
     def has_folders(self) -> bool:
@@ -182,6 +191,8 @@ class DvMaintainedTablesComponent(_Listing):
         located = config.located(document.where, listing.finder(written, config))
 
         translator = self.get_translator()
+        if self.translation is not None:
+            translator = WrittenTranslator(translator, self.translation)
         tables = translator.tables(table for _, table in located)
         assets = [
             each
@@ -241,7 +252,7 @@ class DvMaintainedTablesComponent(_Listing):
 
     def _document(self) -> Document:
         """The settings as plain data, with the lines they were written in."""
-        data = self.model_dump(mode="json", exclude_unset=True, exclude={"defs_state"})
+        data = self.model_dump(mode="json", exclude_unset=True, exclude={"defs_state", "translation"})
         tree: SourcePositionTree | None = self._source
         if tree is None:
             return Document(data, type(self).__name__)

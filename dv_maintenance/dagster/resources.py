@@ -2,30 +2,41 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
 import dagster as dg
+from dagster_pyspark import LazyPySparkResource
+from dagster_spark.utils import flatten_dict
 from pydantic import Field, PrivateAttr
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
     from dv_maintenance.engine import Engine
     from dv_maintenance.service.settings import Spark
 
+# dagster-pyspark brings dagster-spark, whose own component makes every command of `dg` warn, used or not.
+warnings.filterwarnings("ignore", message="Class `SparkDeclarativePipelineScaffolder` is currently in preview")
+
 __all__ = ["SparkResource", "engine_of", "spark_resource"]
 
 
-class SparkResource(dg.ConfigurableResource["SparkResource"]):
-    """A lazy Spark session. An active session is used and left running; one started here is stopped.
+class SparkResource(LazyPySparkResource):  # type: ignore[misc]  # which has no types
+    """dagster-pyspark's lazy session, with an engine for it. An active session is used and left running; one started
+    here is stopped.
 
-    Any resource with a ``spark_session`` can replace it (dagster-pyspark's ``PySparkResource``).
+    Any resource with a ``spark_session`` can replace it, and it can stand wherever ops ask for a
+    ``LazyPySparkResource``.
     """
 
     master: str = Field(default="local[*]", description="Spark master, or sc://host:15002 for Spark Connect.")
-    conf: dict[str, str] = Field(default_factory=dict, description="Spark settings for the session that it starts.")
+    spark_config: dict[str, Any] = Field(
+        default_factory=dict, description="Spark settings for the session that it starts, flat or nested."
+    )
     engine: Literal["spark", "local", "auto"] = Field(
         default="spark",
         description="local runs in the op's own process, without Spark; auto does so for up to 1 GiB of files.",
@@ -46,6 +57,11 @@ class SparkResource(dg.ConfigurableResource["SparkResource"]):
             raise dg.DagsterInvariantViolationError("a resource with engine 'local' has no Spark session")
         return engine.session
 
+    @property
+    def spark_context(self) -> SparkContext:
+        """Of the session; a session of Spark Connect has none."""
+        return self.spark_session.sparkContext
+
     def get_engine(self) -> Engine:
         """The engine of this run. Starts no session yet."""
         if self._engine is None:
@@ -57,7 +73,8 @@ class SparkResource(dg.ConfigurableResource["SparkResource"]):
                 from dv_maintenance.engine.auto import AutoEngine
                 from dv_maintenance.engine.spark import SparkEngine
 
-                spark = SparkEngine(master=self.master, conf=self.conf)
+                conf = {name: _text(value) for name, value in flatten_dict(self.spark_config)}
+                spark = SparkEngine(master=self.master, conf=conf)
                 self._engine = AutoEngine(spark) if self.engine == "auto" else spark
         engine: Engine = self._engine
         return engine
@@ -73,11 +90,16 @@ class SparkResource(dg.ConfigurableResource["SparkResource"]):
                 self._engine = None
 
 
+def _text(value: Any) -> str:
+    """Of a setting, as Spark writes it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 def spark_resource(spark: Spark) -> SparkResource | dg.ResourceDefinition:
     """The resource ``spark`` that the settings ask for: one of our own, or another resource of the location."""
     name = spark.resource
     if name is None:
-        return SparkResource(**spark.model_dump(exclude={"resource"}))
+        return SparkResource(master=spark.master, engine=spark.engine, spark_config=dict(spark.conf))
     return dg.ResourceDefinition(
         lambda context: getattr(context.resources, name),
         description=f"The resource {name}.",

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, TypeAlias
 
 import dagster as dg
 
@@ -14,7 +14,10 @@ from dv_maintenance.service.settings import JOBS
 if TYPE_CHECKING:
     from dv_maintenance.service.tables_file import Job, TableSettings
 
-__all__ = ["DvTranslator"]
+__all__ = ["DvTranslator", "WrittenTranslator"]
+
+# Of a spec, from it and from the table (as its settings name it) with the job that it is of, if any.
+Translation: TypeAlias = "Callable[[dg.AssetSpec, tuple[TableSettings, Job | None]], dg.AssetSpec]"
 
 
 class DvTranslator:
@@ -77,3 +80,26 @@ class DvTranslator:
             return self.get_asset_spec(*places[spec.key], spec) if spec.key in places else spec
 
         return [asset.map_asset_specs(translate) for asset in assets]
+
+
+class WrittenTranslator(DvTranslator):
+    """What ``translation:`` in a component's YAML says, after the component's own translator."""
+
+    def __init__(self, before: DvTranslator, translation: Translation) -> None:
+        self._before = before
+        self._translation = translation
+        self._as_written: dict[str, TableSettings] = {}
+
+    def get_asset_key(self, table: TableSettings) -> dg.AssetKey:
+        key = self._translation(dg.AssetSpec(self._before.get_asset_key(table)), (table, None)).key
+        self._as_written["/".join(key.path)] = table
+        return key
+
+    def get_job_name(self, table: TableSettings, job: Job) -> str:
+        return self._before.get_job_name(table, job)
+
+    def get_asset_spec(self, table: TableSettings, job: Job | None, spec: dg.AssetSpec) -> dg.AssetSpec:
+        spec = self._before.get_asset_spec(table, job, spec)
+        translated = self._translation(spec, (self._as_written[table.name], job))
+        # The keys of a table's jobs follow from its own.
+        return translated.replace_attributes(key=spec.key)

@@ -56,8 +56,8 @@ __all__ = ["Entry", "Job", "TableSettings", "TablesFolder", "WatchConfig"]
 _MERGED: Final = ("policy", "checks", "storage_options", "tags", "reads", "op_tags", "run_tags")
 # Around the attributes of a component in a file of Dagster's.
 _COMPONENT: Final = frozenset({"type", "attributes"})
-# Where Dagster keeps what a search of the folders found; other faces search each time.
-_DAGSTERS_OWN: Final = "defs_state"
+# Where Dagster keeps what a search of the folders found, and what it calls its assets.
+_DAGSTERS_OWN: Final = frozenset({"defs_state", "translation"})
 # Dagster's templates; only environment variables mean something without Dagster.
 _TEMPLATE: Final = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
 _ENV: Final = re.compile(r"\s*env\.([A-Za-z_][A-Za-z0-9_]*)\s*")
@@ -341,7 +341,7 @@ def _without_dagster(document: Document) -> Document:
         lines = {place[1:]: line for place, line in lines.items() if place[:1] == ("attributes",)}
         attributes = data["attributes"]
         if isinstance(attributes, Mapping):
-            attributes = {key: each for key, each in attributes.items() if key != _DAGSTERS_OWN}
+            attributes = {key: each for key, each in attributes.items() if key not in _DAGSTERS_OWN}
         document = Document(attributes, document.source, lines)
     return Document(_resolved(document.data, (), document), document.source, lines)
 

@@ -144,6 +144,30 @@ def test_everything_from_yaml(load: Load, make_table: MakeTable, instance: dg.Da
     assert health(open_table(table.path).snapshot()).counts.files_with_dv == 0
 
 
+def test_a_translation_in_yaml_changes_keys_and_specs(load: Load, make_table: MakeTable) -> None:
+    table = make_table("orders")
+    _, defs = load(
+        f"""
+        defaults: {{owners: ["team:platform"]}}
+        tables: [{{path: {table.path}, name: sales/orders, tags: {{tier: gold}}}}]
+        spark: {{engine: local}}
+        translation:
+          key: "lake/{{{{ table.name }}}}"
+          group_name: "{{{{ table.name.split('/')[0] }}}}"
+          tags: {{work: "{{{{ job or 'table' }}}}"}}
+          metadata: {{runbook: "https://example.com/{{{{ table.name }}}}"}}
+        """
+    )
+    dg.Definitions.validate_loadable(defs)
+    optimize = ("lake", "sales", "orders", "dv", "orders_optimize")
+    assert {"lake/sales/orders", "/".join(optimize)} <= keys(defs)
+    for parts, work in ((("lake", "sales", "orders"), "table"), (optimize, "optimize")):
+        shown = spec(defs, *parts)
+        assert (shown.group_name, shown.owners) == ("sales", ["team:platform"])
+        assert shown.tags.items() >= {("tier", "gold"), ("work", work)}
+        assert shown.metadata["runbook"] == "https://example.com/sales/orders"
+
+
 def test_what_runs_on_kubernetes_may_need(load: Load, make_table: MakeTable, instance: dg.DagsterInstance) -> None:
     """Memory per table, a priority, the longest run, a pool that tables share: none of them could be set."""
     one, other = make_table("one"), make_table("other")
