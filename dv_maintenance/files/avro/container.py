@@ -1,7 +1,7 @@
 """Avro container files: read as records of the wanted fields, from untrusted bytes.
 
 Format: Apache Avro 1.11, object container files. Every file has the schema with which it was written, and is read by
-it: Paimon's manifests have gained fields with nearly every release. Framing and decompression are done here with
+it: manifests have gained fields with nearly every release of Paimon. Framing and decompression are done here with
 bounds, and the schema is rebuilt from its harmless parts, before fastavro gets it: fastavro would never finish an array
 of 2^60 values that take no bytes, and does not limit the unpacked size of a block.
 """
@@ -14,6 +14,7 @@ import struct
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, BinaryIO, Final
 
 from dv_maintenance.errors import DamagedTableError, RefusedError
@@ -47,8 +48,9 @@ _SMALL: Final = 4 << 20
 _MAX_BLOCK: Final = 256 << 20
 
 
-def read_records(data: bytes, wanted: Wanted | None) -> Iterator[Record]:
+def read_records(data: bytes, wanted: Wanted | None, *, by_id: bool = False) -> Iterator[Record]:
     """The records of a file, each with those of the ``wanted`` fields that the file has; ``None``: all fields.
+    ``by_id``: see ``schema.parse_schema``.
 
     Memory is bounded by the unpacked size of ``data``, which is bounded by its size.
 
@@ -58,7 +60,7 @@ def read_records(data: bytes, wanted: Wanted | None) -> Iterator[Record]:
     RefusedError : fastavro is not installed.
     """
     fastavro = library()
-    writer, blocks = _blocks(data)
+    writer, blocks = _blocks(data, by_id)
     sync = bytes(SYNC)
     file = b"".join([_header(writer, sync), *(_framed(block, sync) for block in blocks)])
     with _records(fastavro):
@@ -66,25 +68,27 @@ def read_records(data: bytes, wanted: Wanted | None) -> Iterator[Record]:
             yield _checked(record)
 
 
-def read_columns(data: bytes, wanted: Wanted, first: Mapping[str, Collection[int]]) -> Columns | None:
+def read_columns(
+    data: bytes, wanted: Wanted, first: Mapping[str, Collection[int]], *, by_id: bool = False
+) -> Columns | None:
     """The records by columns, which is many times faster; ``None`` if only :func:`read_records` can read the file, or
-    find its fault. ``first``: see ``columns.decode``.
+    find its fault. ``first``: see ``columns.decode``; ``by_id``: see ``schema.parse_schema``.
 
     Raises
     ------
     DamagedTableError : the file can't be split into blocks.
     """
-    return decode(*_blocks(data), wanted, first)
+    return decode(*_blocks(data, by_id), wanted, first)
 
 
-def _blocks(data: bytes) -> tuple[Rebuilt, list[Block]]:
+def _blocks(data: bytes, by_id: bool = False) -> tuple[Rebuilt, list[Block]]:
     """A file's schema and its blocks, unpacked."""
     cursor = _Cursor(data)
     if cursor.take(4) != MAGIC:
         raise DamagedTableError("it is not an Avro file: the magic number is missing")
     metadata = _metadata(cursor)
     sync = cursor.take(SYNC)
-    writer = parse_schema(metadata.get("avro.schema", b""))
+    writer = _parsed(metadata.get("avro.schema", b""), by_id)
     codec = metadata.get("avro.codec", b"null").decode("utf-8", "replace")
     found: list[Block] = []
     left = min(_MAX_BYTES, _SMALL + _MAX_RATIO * len(data))
@@ -206,9 +210,15 @@ def _checked(record: Record | None) -> Record:
     return record
 
 
-def writer_schema(data: bytes) -> Rebuilt:
+def writer_schema(data: bytes, *, by_id: bool = False) -> Rebuilt:
     """The schema that a file was written with. Raises DamagedTableError as :func:`read_records`."""
-    return parse_schema(header_of(data).get("avro.schema", b""))
+    return _parsed(header_of(data).get("avro.schema", b""), by_id)
+
+
+@lru_cache(maxsize=64)
+def _parsed(schema: bytes, by_id: bool) -> Rebuilt:
+    """Most manifests of a table have the same schema."""
+    return parse_schema(schema, by_id=by_id)
 
 
 def header_of(data: bytes) -> dict[str, bytes]:
@@ -227,8 +237,8 @@ def library() -> Any:
         import fastavro.schema
     except ImportError as error:
         raise RefusedError(
-            f"Paimon's manifests are Avro files, and fastavro, which reads them, is not installed ({error})",
-            next_step="install dv-maintenance[paimon]",
+            f"the table's manifests are Avro files, and fastavro, which reads them, is not installed ({error})",
+            next_step="install dv-maintenance[paimon] or dv-maintenance[iceberg]",
         ) from error
     return fastavro
 
