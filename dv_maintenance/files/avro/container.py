@@ -36,6 +36,8 @@ __all__ = [
 ]
 
 Record = dict[str, Any]
+_Frozen = Any
+"""``Wanted`` that can be hashed."""
 
 MAGIC: Final = b"Obj\x01"
 SYNC: Final = 16
@@ -60,12 +62,15 @@ def read_records(data: bytes, wanted: Wanted | None, *, by_id: bool = False) -> 
     RefusedError : fastavro is not installed.
     """
     fastavro = library()
-    writer, blocks = _blocks(data, by_id)
-    sync = bytes(SYNC)
-    file = b"".join([_header(writer, sync), *(_framed(block, sync) for block in blocks)])
+    text, blocks = _split(data)
     with _records(fastavro):
-        for record in fastavro.reader(io.BytesIO(file), reader_schema=_part(writer, wanted)):
-            yield _checked(record)
+        writer, reader = _schemas(text, by_id, _frozen(wanted))
+        for count, block in blocks:
+            stream = io.BytesIO(block)
+            for _ in range(count):
+                yield _checked(fastavro.schemaless_reader(stream, writer, reader))
+            if stream.tell() != len(block):
+                raise DamagedTableError(f"a block of {len(block)} bytes has records of {stream.tell()}")
 
 
 def read_columns(
@@ -83,12 +88,19 @@ def read_columns(
 
 def _blocks(data: bytes, by_id: bool = False) -> tuple[Rebuilt, list[Block]]:
     """A file's schema and its blocks, unpacked."""
+    text, blocks = _split(data)
+    return _parsed(text, by_id), blocks
+
+
+def _split(data: bytes) -> tuple[bytes, list[Block]]:
+    """A file's schema, as it spells it, and its blocks, unpacked."""
     cursor = _Cursor(data)
     if cursor.take(4) != MAGIC:
         raise DamagedTableError("it is not an Avro file: the magic number is missing")
     metadata = _metadata(cursor)
     sync = cursor.take(SYNC)
-    writer = _parsed(metadata.get("avro.schema", b""), by_id)
+    text = metadata.get("avro.schema", b"")
+    _parsed(text, False)
     codec = metadata.get("avro.codec", b"null").decode("utf-8", "replace")
     found: list[Block] = []
     left = min(_MAX_BYTES, _SMALL + _MAX_RATIO * len(data))
@@ -97,7 +109,24 @@ def _blocks(data: bytes, by_id: bool = False) -> tuple[Rebuilt, list[Block]]:
         left -= len(block[1])
         if block[0]:
             found.append(block)
-    return writer, found
+    return text, found
+
+
+def _frozen(wanted: Wanted | None) -> _Frozen:
+    return None if wanted is None else tuple((name, _frozen(below)) for name, below in wanted.items())
+
+
+def _thawed(wanted: _Frozen) -> Wanted | None:
+    return None if wanted is None else {name: _thawed(below) for name, below in wanted}
+
+
+@lru_cache(maxsize=64)
+def _schemas(text: bytes, by_id: bool, wanted: _Frozen) -> tuple[Any, Any]:
+    """Writer's and reader's schema, parsed for fastavro."""
+    fastavro = library()
+    writer = _parsed(text, by_id)
+    part = _part(writer, _thawed(wanted))
+    return fastavro.parse_schema(spelled(writer)), None if part is None else fastavro.parse_schema(part)
 
 
 class AvroFile:

@@ -57,7 +57,7 @@ class IcebergSnapshot(Snapshot):
     def bytes(self) -> int:
         tables = [self.files, *self.entries.by_manifest.values()]
         old = sum(each.bytes for each in self.position_deletes.values())
-        return sum(int(each.get_total_buffer_size()) for each in tables) + old
+        return sum(int(each.nbytes) for each in tables) + old
 
     @property
     def positions(self) -> Mapping[str, DeletionVector]:

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dv_maintenance.errors import DamagedTableError, DvMaintenanceError, UnsupportedFeatureError
-from dv_maintenance.files.arrays import flags, int32s, int64s, strings
+from dv_maintenance.files.arrays import bools, flags, int32s, int64s, numbers, strings
 from dv_maintenance.files.avro.container import header_of, read_columns, read_records
 from dv_maintenance.files.avro.schema import Wanted
 from dv_maintenance.tables.iceberg.layout import Layout
@@ -228,15 +228,19 @@ def read_entries(
         except (DvMaintenanceError, FileNotFoundError) as error:
             raise placed(layout, error, version, manifest.path) from error.__cause__
 
-    new: dict[Manifest, pa.Table] = {}
-    for asked, (manifest, columns) in zip(fresh, in_parallel(layout.storage, fresh, read), strict=True):
-        try:
-            # Only this thread gives numbers to partitions.
-            new[asked] = _entries(columns, manifest, partitions)
-        except (DvMaintenanceError, TypeError, OverflowError, pa.ArrowInvalid) as error:
-            if not isinstance(error, DvMaintenanceError):
-                error = DamagedTableError(f"an entry has missing or invalid values: {error}")
-            raise placed(layout, error, version, manifest.path) from None
+    pairs = list(in_parallel(layout.storage, fresh, read))
+    # Only this thread gives numbers to partitions.
+    try:
+        new = dict(zip(fresh, _all_entries(pairs, partitions), strict=True))
+    except (DvMaintenanceError, TypeError, OverflowError, pa.ArrowInvalid):
+        new = {}
+        for asked, (manifest, columns) in zip(fresh, pairs, strict=True):
+            try:
+                (new[asked],) = _all_entries([(manifest, columns)], partitions)
+            except (DvMaintenanceError, TypeError, OverflowError, pa.ArrowInvalid) as error:
+                if not isinstance(error, DvMaintenanceError):
+                    error = DamagedTableError(f"an entry has missing or invalid values: {error}")
+                raise placed(layout, error, version, manifest.path) from None
     return ManifestEntries({each: new[each] if each in new else have[each] for each in wanted})
 
 
@@ -272,12 +276,12 @@ def _from_header(manifest: Manifest, data: bytes) -> Manifest:
 class _Columns:
     """The entries of one manifest by columns.
 
-    values : arrays by name; what the manifest lacks is missing.
+    values : arrays or lists by name; what the manifest lacks is missing.
     partition : values of each entry's partition, by field id.
     """
 
     count: int
-    values: Mapping[str, pa.Array]
+    values: Mapping[str, Any]
     partition: Sequence[Mapping[int, Any]]
 
 
@@ -311,14 +315,15 @@ def _of_records(data: bytes, manifest: Manifest) -> _Columns:
     files = [each.get(_FILE_ID) or {} for each in records]
     if any(file.get(_KEY) is not None for file in files):
         raise DamagedTableError("it has an encrypted file in a table that is not encrypted")
-    values: dict[str, pa.Array] = {}
+    values: dict[str, Any] = {}
     for names, rows in ((_ENTRY, records), (_FILE, files)):
         for name, number in names.items():
-            if any(number in row for row in rows):
-                make = strings if ENTRIES.field(name).type == pa.string() else int64s
-                values[name] = make([row.get(number) for row in rows])
+            column = [row.get(number) for row in rows]
+            if any(each is not None for each in column):
+                values[name] = column
     ids = [file.get(_EQUALITY_IDS) for file in files]
-    values["equality_ids"] = strings([None if each is None else ",".join(map(str, each)) for each in ids])
+    if any(ids):
+        values["equality_ids"] = [None if each is None else ",".join(map(str, each)) for each in ids]
     tuples = [file.get(_PARTITION) or {} for file in files]
     partition = [{int(name): value for name, value in each.items() if name.isdigit()} for each in tuples]
     return _Columns(len(records), values, partition)
@@ -329,54 +334,98 @@ def _check_plain(keys: Any) -> None:
         raise DamagedTableError("it has an encrypted file in a table that is not encrypted")
 
 
-def _entries(columns: _Columns, manifest: Manifest, partitions: Partitions) -> pa.Table:
-    """The entries with what they inherit, schema ENTRIES. Raises DamagedTableError, TypeError, ArrowInvalid."""
-    count, values = columns.count, dict(columns.values)
-    status = values.get("status", pa.nulls(count, pa.int64()))
+def _all_entries(pairs: Sequence[tuple[Manifest, _Columns]], partitions: Partitions) -> list[pa.Table]:
+    """The entries of each manifest with what they inherit, schema ENTRIES. All at once, since most manifests are small.
+
+    Raises
+    ------
+    DamagedTableError, TypeError, OverflowError, ArrowInvalid
+    """
+    counts = np.array([columns.count for _, columns in pairs], np.int64)
+    total = int(counts.sum())
+
+    def of_manifests(numbers: Sequence[int]) -> pa.Array:
+        return _int64s(np.repeat(np.array(numbers, np.int64), counts))
+
+    values = {
+        field.name: _joined(field, [(each.count, each.values.get(field.name)) for _, each in pairs])
+        for field in ENTRIES
+    }
+    status, content = values["status"], pc.fill_null(values["content"], _integer(DATA))
     if not set(pc.unique(status).to_pylist()) <= {EXISTING, ADDED, DELETED}:
         raise DamagedTableError("an entry is neither existing, added nor deleted")
-    added = pc.equal(status, int64s([ADDED])[0])
-    for name in ("data_sequence", "file_sequence"):
-        own = values.get(name)
-        # Manifests of format version 1 have no numbers: theirs is 0.
-        inherits = added if own is not None and manifest.sequence else pc.is_valid(status)
-        own = pa.nulls(count, pa.int64()) if own is None else own
-        values[name] = pc.if_else(pc.and_(pc.is_null(own), inherits), int64s([manifest.sequence])[0], own)
-    values["snapshot_id"] = pc.fill_null(
-        values.get("snapshot_id", pa.nulls(count, pa.int64())), int64s([manifest.snapshot_id or 0])[0]
-    )
-    content = values.get("content", int64s([DATA] * count))
-    deletes = pc.any(pc.not_equal(content, int64s([DATA])[0])).as_py()
-    if not set(pc.unique(content).to_pylist()) <= {DATA, POSITIONS, EQUALITY} or (count and deletes is None):
+    if not set(pc.unique(content).to_pylist()) <= {DATA, POSITIONS, EQUALITY}:
         raise DamagedTableError("an entry has an unknown content")
-    if count and (pc.any(pc.equal(content, int64s([DATA])[0])).as_py() if manifest.content == DELETES else deletes):
-        raise DamagedTableError("it mixes data files and delete files")
+    in_deletes = pc.equal(of_manifests([each.content for each, _ in pairs]), _integer(DELETES))
+    if pc.any(pc.equal(in_deletes, pc.equal(content, _integer(DATA)))).as_py():
+        raise DamagedTableError("it has data files among delete files, or the other way round")
+    sequence = of_manifests([each.sequence for each, _ in pairs])
+    # Only new files get the number of their commit. Manifests of format version 1 have no numbers: theirs is 0.
+    inherits = pc.or_(pc.equal(status, _integer(ADDED)), pc.equal(sequence, _integer(0)))
+    for name in ("data_sequence", "file_sequence"):
+        own = values[name]
+        values[name] = pc.if_else(pc.and_(pc.is_null(own), inherits), sequence, own)
+    values["snapshot_id"] = pc.coalesce(
+        values["snapshot_id"], of_manifests([each.snapshot_id or 0 for each, _ in pairs])
+    )
     values["content"] = content
-    values["format"] = pc.utf8_lower(values.get("format", pa.nulls(count, pa.string())))
-    values["spec_id"] = int64s([manifest.spec_id or 0] * count)
-    values["partition_code"] = int64s(partitions.codes(manifest.spec_id or 0, columns.partition))
-    values["first_row_id"] = _row_ids(values, status, manifest)
-    arrays = [values.get(each.name, pa.nulls(count, each.type)) for each in ENTRIES]
-    for field, array in zip(ENTRIES, arrays, strict=True):
-        if array.null_count and not field.nullable:
+    values["format"] = pc.utf8_lower(values["format"])
+    values["spec_id"] = of_manifests([each.spec_id or 0 for each, _ in pairs])
+    codes = [code for each, columns in pairs for code in partitions.codes(each.spec_id or 0, columns.partition)]
+    values["partition_code"] = int64s(codes)
+    values["first_row_id"] = _row_ids(values, counts, [each.first_row_id for each, _ in pairs])
+    for field in ENTRIES:
+        if values[field.name].null_count and not field.nullable:
             raise DamagedTableError(f"an entry has no {field.name.replace('_', ' ')}")
-    table = pa.Table.from_arrays(arrays, schema=ENTRIES)
-    if count and (pc.min(table["record_count"]).as_py() < 0 or pc.min(table["size"]).as_py() < 0):
+    if total and min(pc.min(values[name]).as_py() for name in ("record_count", "size")) < 0:
         raise DamagedTableError("an entry has a negative size or row count")
-    return table
+    whole = pa.Table.from_arrays([values[name] for name in ENTRIES.names], schema=ENTRIES)
+    ends = np.cumsum(counts).tolist()
+    return [whole.slice(end - count, count) for end, count in zip(ends, counts.tolist(), strict=True)]
 
 
-def _row_ids(values: Mapping[str, pa.Array], status: pa.Array, manifest: Manifest) -> pa.Array:
-    """The id of the first row of each file. Files without one of their own follow each other from the manifest's."""
-    count = len(status)
-    own = values.get("first_row_id", pa.nulls(count, pa.int64()))
-    if manifest.first_row_id is None:
-        return pa.nulls(count, pa.int64())
-    rows = values.get("record_count", pa.nulls(count, pa.int64()))
-    without = flags(pc.and_(pc.is_null(own), pc.not_equal(status, int64s([DELETED])[0])))
-    taken = np.where(without, np.array(pc.fill_null(rows, int64s([0])[0]).to_pylist(), np.int64), 0)
-    begins = manifest.first_row_id + np.cumsum(taken) - taken
-    return pc.coalesce(own, int64s(begins.tolist())) if count else own
+def _joined(field: pa.Field, parts: Sequence[tuple[int, Any]]) -> pa.Array:
+    """A column of several manifests. Neighbours that are lists are converted together."""
+    make = strings if field.type == pa.string() else int64s
+    arrays: list[pa.Array] = []
+    some: list[Any] = []
+    for count, part in parts:
+        if isinstance(part, pa.Array):
+            arrays += [make(some), part]
+            some = []
+        else:
+            some += [None] * count if part is None else part
+    arrays.append(make(some))
+    return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
+
+
+def _row_ids(
+    values: Mapping[str, pa.Array], counts: np.ndarray[Any, np.dtype[np.int64]], firsts: Sequence[int | None]
+) -> pa.Array:
+    """The id of the first row of each file. Files of a manifest without one of their own follow each other from its
+    first one; without that, no file has one.
+    """
+    own, status = values["first_row_id"], values["status"]
+    without = flags(pc.and_(pc.is_null(own), pc.not_equal(status, _integer(DELETED))))
+    rows = numbers(pc.fill_null(values["record_count"], _integer(0)))
+    taken = np.where(without, rows, 0)
+    before = np.cumsum(taken) - taken
+    starts = np.cumsum(counts) - counts
+    # Rows that were taken in earlier manifests.
+    of_earlier = (
+        np.concatenate([before, [0]])[np.minimum(starts, len(before))] if len(before) else np.zeros(len(counts))
+    )
+    first = np.repeat(np.array([each or 0 for each in firsts], np.int64) - of_earlier.astype(np.int64), counts)
+    known = bools(np.repeat(np.array([each is not None for each in firsts], bool), counts))
+    return pc.if_else(known, pc.coalesce(own, _int64s(before + first)), pa.nulls(1, pa.int64())[0])
+
+
+def _int64s(values: np.ndarray[Any, np.dtype[np.int64]]) -> pa.Array:
+    return pa.Array.from_buffers(pa.int64(), len(values), [None, pa.py_buffer(np.ascontiguousarray(values, np.int64))])
+
+
+def _integer(value: int) -> pa.Scalar:
+    return int64s([value])[0]
 
 
 def _encrypted(layout: Layout, version: int) -> UnsupportedFeatureError:
