@@ -14,8 +14,9 @@ __all__ = ["refused"]
 
 def refused(snapshot: IcebergSnapshot, operation: str) -> UnsupportedFeatureError:
     """The error for an operation that this release does not have for Iceberg."""
+    what = {"manifest": "write manifests for other readers of"}.get(operation, operation)
     return UnsupportedFeatureError(
-        f"this release reads Iceberg tables and does not {operation} them",
+        f"this release reads Iceberg tables; it does not {what} them",
         features=(f"{operation} of Iceberg tables",),
         table=snapshot.table,
         version=snapshot.version,

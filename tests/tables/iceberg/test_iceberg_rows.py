@@ -86,7 +86,7 @@ def test_every_type_of_old_tables(tmp_path: Path, version: int) -> None:
     assert snapshot.hidden_columns.names == []
 
 
-@pytest.mark.parametrize("name_and_transform", TRANSFORMS, ids=lambda each: "-".join(each))
+@pytest.mark.parametrize("name_and_transform", TRANSFORMS, ids="-".join)
 def test_partitions(tmp_path: Path, name_and_transform: tuple[str, str]) -> None:
     """Rows come back whatever the transform, and each name of a partition has a value that can be read."""
     name, transform = name_and_transform
@@ -130,7 +130,7 @@ def test_an_evolved_specification(tmp_path: Path) -> None:
         update.add_field("ts", DayTransform(), "ts_day")
     table.append(ROWS)
     assert len(rows_of(table)) == 6
-    names = {each for each in open_table(table.metadata_location).snapshot().files["partition"].to_pylist()}
+    names = set(open_table(table.metadata_location).snapshot().files["partition"].to_pylist())
     assert len(names) == 6
     assert len({name.partition("/")[0] for name in names}) == 2
 

@@ -150,7 +150,8 @@ class ManifestEntries:
                 parts.append(entries)
                 numbers.append(np.full(entries.num_rows, number, np.int32))
         whole = pa.concat_tables(parts).append_column("manifest", int32s(np.concatenate(numbers)).cast(pa.int64()))
-        return whole.filter(pc.not_equal(whole["status"], int64s([DELETED])[0]))
+        live = pc.not_equal(whole["status"], _integer(DELETED))
+        return whole if pc.all(live).as_py() else whole.filter(live)
 
 
 def manifests_of(layout: Layout, snapshot: SnapshotEntry | None) -> list[Manifest]:
