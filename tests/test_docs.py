@@ -190,11 +190,17 @@ def test_versions_are_those_of_the_package() -> None:
     extras = project["optional-dependencies"]
     wanted = {"python": project["requires-python"]} | dict(
         re.fullmatch(r"([a-z-]+)(.*)", each).groups()
-        for each in [*project["dependencies"], *extras["dagster"], *extras["lance"], *extras["paimon"]]
+        for each in [
+            *project["dependencies"],
+            *extras["dagster"],
+            *extras["lance"],
+            *extras["paimon"],
+            *extras["iceberg"],
+        ]
     )
     page = (DOCS / "start" / "install.md").read_text()
     shown = dict(re.findall(r"^\| `([a-z-]+)` \| `(.*?)` \|", page, re.MULTILINE))
-    assert shown.keys() == {"python", "pyspark", "dagster", "pylance", "fastavro"}
+    assert shown.keys() == {"python", "pyspark", "dagster", "pylance", "fastavro", "pyiceberg"}
     assert shown.items() <= wanted.items()
 
 

@@ -33,7 +33,7 @@ def read(
 ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
     """The schema, and the live rows as batches of this schema.
 
-    columns : names in the wanted order; by default all columns of the table.
+    columns : names in the wanted order; by default all columns of the table, without ``Snapshot.hidden_columns``.
     limit : at most this many rows, chosen arbitrarily; by default all rows.
 
     Files are opened one by one while the batches are consumed.
@@ -68,7 +68,8 @@ def chosen_schema(snapshot: Snapshot, columns: Sequence[str] | None, limit: int 
     if limit is not None and limit < 0:
         raise UsageError(f"the limit is negative: {limit}", table=snapshot.table, next_step="give 0 or more")
     if columns is not None:
-        unknown = [name for name in columns if name not in schema.names]
+        fields = {each.name: each for each in (*snapshot.hidden_columns, *schema)}
+        unknown = [name for name in columns if name not in fields]
         twice = [name for name, times in Counter(columns).items() if times > 1]
         if unknown or twice or not columns:
             problems = [f"no column {name!r}" for name in unknown] + [f"column {name!r} twice" for name in twice]
@@ -76,9 +77,9 @@ def chosen_schema(snapshot: Snapshot, columns: Sequence[str] | None, limit: int 
                 ", ".join(problems) or "no columns are named",
                 table=snapshot.table,
                 version=snapshot.version,
-                next_step=f"choose from {', '.join(schema.names)}",
+                next_step=f"choose from {', '.join([*schema.names, *snapshot.hidden_columns.names])}",
             )
-        schema = pa.schema([schema.field(name) for name in columns], schema.metadata)
+        schema = pa.schema([fields[name] for name in columns], schema.metadata)
     return schema
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from dv_maintenance.errors import DvMaintenanceError, RefusedError
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables.not_found import not_found
-from dv_maintenance.tables.registry import Location, detect, format_called, formats
+from dv_maintenance.tables.registry import Location, detect, format_called, formats, in_catalog
 
 if TYPE_CHECKING:
     from dv_maintenance.tables.capabilities import AdoptingTable
@@ -18,7 +18,8 @@ __all__ = ["open_adopting_table", "open_table"]
 
 
 def open_table(place: str, format: str | None = None, storage_options: Mapping[str, str] | None = None) -> Table:
-    """The table at a path or URI. The format is detected unless given.
+    """The table at a path or URI, or of a catalog: ``FORMAT:CATALOG.NAMESPACE.TABLE``, for formats that ask catalogs.
+    The format is detected unless given.
 
     Raises
     ------
@@ -26,6 +27,9 @@ def open_table(place: str, format: str | None = None, storage_options: Mapping[s
     UsageError : ``format`` is unknown.
     """
     given = None if format is None else format_called(format, place)
+    named = in_catalog(place, storage_options)
+    if named is not None:
+        return named
     storage = Storage(place, storage_options)
     try:
         found = given or detect(storage)

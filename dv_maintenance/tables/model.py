@@ -195,6 +195,8 @@ class Snapshot:
     """Warnings that report no fault: maintenance or time takes care of them."""
     target_rows: int | None = None
     """Rows of a full file, where a format counts rows rather than bytes."""
+    hidden_columns: pa.Schema = field(default_factory=lambda: pa.schema([]))
+    """Columns that readers get by name only, such as row ids."""
     derived: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
     """Values that callers computed from ``files`` and may need again, by a name that they choose. ``replace`` starts
     without them."""

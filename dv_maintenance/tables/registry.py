@@ -24,18 +24,20 @@ __all__ = [
     "CatalogTable",
     "Location",
     "TableFormat",
+    "at_location",
     "at_root",
     "detect",
     "detect_on_disk",
     "each_format",
     "format_called",
     "formats",
+    "in_catalog",
     "known_format",
     "register",
 ]
 
 _ENTRY_POINTS: Final = "dv_maintenance.table_formats"
-_HERE: Final = ("delta", "lance", "paimon")
+_HERE: Final = ("delta", "lance", "paimon", "iceberg")
 
 
 class CatalogTable(Protocol):
@@ -83,6 +85,17 @@ def at_root(name: str) -> Callable[[Location], Table]:
     return opened
 
 
+def at_location(name: str) -> Callable[[Location], Table]:
+    """As :func:`at_root`, for a format that knows what to do with catalogs: it gets the whole location."""
+    module, _, function = name.partition(":")
+
+    def opened(location: Location) -> Table:
+        table: Table = getattr(import_module(module), function)(location)
+        return table
+
+    return opened
+
+
 @dataclass(frozen=True, slots=True)
 class TableFormat:
     """A table format.
@@ -91,7 +104,10 @@ class TableFormat:
     title : as its makers write it, such as ``Delta``.
     marker : folder right below a table's root that identifies the format.
     marker_file : what the name of a file in that folder must match; ``None``: the folder itself is enough.
+    marker_of_file : what the name of a file must match that stands for its table, ``None`` if there are no such files.
     open : returns the table at a location; costs nothing before the table is used.
+    locate : for formats that ask catalogs, the function that finds the location of ``CATALOG.NAMESPACE.TABLE``, given
+        the storage options, such as ``package.module:locate``.
     dv_codecs : name of each codec of its deletion vectors, as ``DvRef.codec`` gives it -> the function that reads one,
         such as ``package.module:read``, imported at the first deletion vector.
     partitions : whether its tables can be partitioned.
@@ -112,6 +128,8 @@ class TableFormat:
     marker: str
     open: Callable[[Location], Table]
     marker_file: str | None = None
+    marker_of_file: str | None = None
+    locate: str | None = None
     dv_codecs: Mapping[str, str] = field(default_factory=dict)
     partitions: bool = True
     symlink_manifests: bool = False
@@ -176,6 +194,20 @@ def known_format(name: str | None) -> TableFormat | None:
     return next((each for each in each_format() if each.name == name), None)
 
 
+def in_catalog(place: str, storage_options: Mapping[str, str] | None = None) -> Table | None:
+    """The table ``FORMAT:CATALOG.NAMESPACE.TABLE``; ``None`` if the place is a path or URI. Raises what the format's
+    ``locate`` raises.
+    """
+    prefix, colon, name = place.partition(":")
+    if not colon or "/" in name:
+        return None
+    found = known_format(prefix)
+    if found is None or found.locate is None:
+        return None
+    module, _, function = found.locate.partition(":")
+    return found.open(getattr(import_module(module), function)(name, storage_options))
+
+
 def detect_on_disk(place: str) -> TableFormat | None:
     """The format of the table in a folder on local disk, by its folders' names alone: for thousands of tables at a
     time. ``None``: there is none, it can't be listed, or the place is elsewhere.
@@ -203,7 +235,10 @@ def detect(storage: Storage, folder: str = "", children: Iterable[str] | None = 
 
     ``children``: names of its subfolders, if the caller has listed them already. Raises StorageError.
     """
+    own_name = "" if folder or children is not None else storage.uri.rpartition("/")[2]
     for each in each_format():
+        if each.marker_of_file and re.fullmatch(each.marker_of_file, own_name):
+            return each
         if children is not None and each.marker not in children:
             continue
         if children is not None and each.marker_file is None:

@@ -11,7 +11,9 @@ import pyarrow as pa
 from dv_maintenance.tables.model import FileKey
 
 __all__ = [
+    "DEFAULT",
     "EXACT_INSTANTS",
+    "NAMES",
     "ColumnStats",
     "DvRef",
     "OutputFile",
@@ -28,6 +30,12 @@ EXACT_INSTANTS = b"dvm:instants"
 """Metadata key of a ``ScanTask``'s schema. Its presence says that timestamps with a local time zone are in UTC in files
 that do not name a zone.
 """
+
+DEFAULT = b"dvm:default"
+"""Metadata key of a field, at any level: what it is in files that lack it, as JSON, see ``SourceFile.constants``."""
+
+NAMES = b"dvm:names"
+"""Metadata key of a ``ScanTask``'s schema: names of fields by field id, as JSON, for files that have no ids."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +82,7 @@ class SourceFile:
         others of the task.
     format : which reader opens it, see ``engine.file_formats``.
     details : what that reader needs besides, as JSON. A file with details is read row by row: no part of it is copied.
+        ``only`` and ``without`` filter rows, whatever the format, see ``engine.rows.row_shape``.
     spark_keys : whether the table's readers heed Spark's keys in a Parquet footer, which identify the calendar of dates
         and timestamps.
     """
@@ -111,7 +120,8 @@ class ScanTask:
 
     Fields of ``schema`` are found in a file by Parquet field id (``match_by="id"``, metadata key
     ``PARQUET:field_id``) or by name (``match_by="name"``): the field's metadata ``dvm:source`` if present, else its
-    own name. A field with the metadata ``dvm:match`` = ``name`` is always found by name. A missing field reads as null.
+    own name. A field with the metadata ``dvm:match`` = ``name`` is always found by name. A missing field reads as null,
+    or as its ``DEFAULT``. Files without ids are matched by ``NAMES``, where the schema has them.
     A null in a field that is not nullable, or has the metadata ``REQUIRED``, is damage.
     Narrower file types are widened. Columns that the schema does not name are dropped.
     """

@@ -22,7 +22,10 @@ _POLICIES: Final = (
 )
 # Tables, what was read to get there, and what is numbered in the order of reading.
 _NOT_COMPARED: Final = frozenset(
-    {"files", "derived", "segment", "live", "hidden", "parts", "partitions", "index", "dangling"}
+    {
+        *("files", "derived", "segment", "live", "hidden", "parts", "partitions", "index", "dangling"),
+        *("entries", "deletes", "matched"),
+    }
 )
 # Numbers that depend on the order in which files were read.
 _NUMBERED: Final = ("manifest", "partition_code")

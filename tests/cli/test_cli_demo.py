@@ -104,7 +104,7 @@ def test_demo_without_what_is_optional(
     assert cli.main(["demo", "--rows", "3000", "--dir", str(tmp_path / "demo"), "--engine", "local"]) == 2
     first, second, *_ = capsys.readouterr().err.splitlines()
     assert first.startswith("without demo/passages: Lance's own library is needed for this: pylance")
-    assert second.startswith("without demo/visits: Paimon's manifests are Avro files, and fastavro, which reads them")
+    assert second.startswith("without demo/visits: the table's manifests are Avro files, and fastavro, which reads")
     ((names, ui),) = played
     assert names == NAMES[:-2]
     assert "DVM_TABLES" in ui

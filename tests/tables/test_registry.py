@@ -68,7 +68,7 @@ def test_its_codec_reads_deletion_vectors(memory: MemoryTable) -> None:
     assert dv_codecs.load(DvRef("memory", 3, 0), fetch).positions().tolist() == [0, 2, 4]
     with pytest.raises(UsageError, match="unknown deletion vector codec 'morse'") as caught:
         dv_codecs.load(DvRef("morse", 3, 0), fetch)
-    assert "paimon, memory" in str(caught.value)
+    assert "paimon, iceberg, memory" in str(caught.value)
 
 
 def test_the_command_line_knows_it(memory: MemoryTable, capsys: pytest.CaptureFixture[str]) -> None:
@@ -113,7 +113,7 @@ def test_dagster_watches_it(memory: MemoryTable, tmp_path: Path) -> None:
 def test_what_is_not_registered_is_named() -> None:
     with pytest.raises(UsageError, match="unknown table format 'memory'") as refusal:
         registry.format_called("memory")
-    assert refusal.value.next_step == "use one of delta, lance, paimon"
+    assert refusal.value.next_step == "use one of delta, lance, paimon, iceberg"
     assert registry.known_format("memory") is None
     assert registry.known_format(None) is None
 
@@ -128,7 +128,7 @@ def test_an_entry_point_adds_a_format(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "_complete", False)
     monkeypatch.setattr("importlib.metadata.entry_points", lambda group: [Entry()] if "table_formats" in group else [])
     try:
-        assert [each.name for each in registry.formats()] == ["delta", "lance", "paimon", "outside"]
+        assert [each.name for each in registry.formats()] == ["delta", "lance", "paimon", "iceberg", "outside"]
     finally:
         registry._known.clear()
         registry._known.update(known)
@@ -136,7 +136,7 @@ def test_an_entry_point_adds_a_format(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_folder_without_a_table_says_what_was_looked_for(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").touch()
-    with pytest.raises(TableNotFoundError, match="looked for _delta_log, _versions and schema"):
+    with pytest.raises(TableNotFoundError, match="looked for _delta_log, _versions, schema and metadata"):
         open_table(str(tmp_path))
 
 

@@ -7,7 +7,8 @@ schemas decide all of this, before any data is read.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,10 +20,13 @@ from dv_maintenance.engine.parquet.calendars import FileCalendar
 from dv_maintenance.engine.parquet.widening import Convert, same, widening
 from dv_maintenance.engine.rows.values import scalar_of
 from dv_maintenance.errors import DamagedTableError, RefusedError
+from dv_maintenance.tables.work import DEFAULT, NAMES
 
 __all__ = ["Projection", "leaf_count"]
 
+# Parquet's and Avro's, as Arrow and this package name it, and ORC's.
 _FIELD_ID = b"PARQUET:field_id"
+_ORC_ID = b"iceberg.id"
 _SOURCE_NAME = b"dvm:source"
 _MATCH = b"dvm:match"
 
@@ -76,25 +80,29 @@ class Projection:
         ------
         DamagedTableError : a type can't be widened, a name or id occurs twice, or required ids are missing. Names
             ``file`` and the column.
-        RefusedError : a shredded variant.
+        RefusedError : a shredded variant; or a file without ids, whose columns ``work.NAMES`` does not name.
         """
-        binder = _Binder(match_by, file, prunes, calendar)
         wanted = [field for field in schema if field.name not in constants]
         if found_by is not None:
             wanted = [_found_as(field, found_by.field(field.name)) for field in wanted]
+        names: Mapping[str, Sequence[str]] | None = None
         if match_by == "id" and wanted and not any(_field_id(field) for field in stored):
-            raise DamagedTableError(f"{file} has no Parquet field ids, but the table finds its columns by them")
+            names = _names(schema, file)
+        binder = _Binder(match_by, file, prunes, calendar, names)
         children = binder.children(list(stored), wanted, first_leaf=0, path=())
         by_name = {field.name: child for field, child in zip(wanted, children.found, strict=True)}
         columns: list[tuple[int, Convert] | pa.Scalar] = []
         for field in schema:
             child = by_name.get(field.name)
             if child is None:
-                columns.append(scalar_of(constants.get(field.name), field.type, field.name))
+                constant = constants.get(field.name) if field.name in constants else _default(field)
+                columns.append(scalar_of(constant, field.type, field.name))
             else:
                 columns.append(child)
         leaves = tuple(children.leaves)
-        lacking = frozenset(name for name, child in by_name.items() if child is None)
+        lacking = frozenset(
+            name for name, child in by_name.items() if child is None and _default(schema.field(name)) is None
+        )
         return cls(schema, leaves, children.read, binder.origins, frozenset(binder.hybrid), lacking, tuple(columns))
 
     @property
@@ -140,8 +148,16 @@ class _Children:
 class _Binder:
     """Walks the two schemas together. Leaves are numbered depth first, as Parquet stores them."""
 
-    def __init__(self, match_by: str, file: str, prunes: bool, calendar: FileCalendar | None) -> None:
+    def __init__(
+        self,
+        match_by: str,
+        file: str,
+        prunes: bool,
+        calendar: FileCalendar | None,
+        names: Mapping[str, Sequence[str]] | None = None,
+    ) -> None:
         self.match_by = match_by
+        self.names = names
         self.file = file
         self.prunes = prunes
         self.calendar = calendar
@@ -171,7 +187,7 @@ class _Binder:
 
     def _match(self, stored: Sequence[pa.Field], wanted: Sequence[pa.Field], path: tuple[str, ...]) -> list[int | None]:
         """Index of each wanted field among the stored ones."""
-        by_id = self.match_by == "id"
+        by_id = self.match_by == "id" and self.names is None
         known: dict[str, list[int]] = {}
         folded: dict[str, list[int]] = {}
         for index, field in enumerate(stored):
@@ -185,6 +201,9 @@ class _Binder:
                 matches.append(next(named, None))
                 continue
             key = _field_id(field) if by_id else _source_name(field)
+            if self.names is not None:
+                known_as = self.names.get(_field_id(field), ())
+                key = next((each for each in known_as if each in known), None) or "\0"
             column = ".".join((*path, field.name))
             if not key:
                 raise DamagedTableError(f"column {column} has no field id, but the table finds its columns by them")
@@ -235,11 +254,12 @@ class _Binder:
         if stored == wanted and list(children.found) == in_place:
             return same, leaves
         fields = list(wanted)
+        missing = [_missing(field) for field in fields]
 
         def convert(array: pa.StructArray) -> pa.StructArray:
             arrays = [
-                pa.nulls(len(array), field.type) if child is None else child[1](array.field(child[0]))
-                for field, child in zip(fields, children.found, strict=True)
+                missing[at](len(array)) if child is None else child[1](array.field(child[0]))
+                for at, child in enumerate(children.found)
             ]
             return pa.StructArray.from_arrays(arrays, fields=fields, mask=_mask(array))
 
@@ -349,7 +369,35 @@ def _found_as(field: pa.Field, like: pa.Field) -> pa.Field:
 
 
 def _field_id(field: pa.Field) -> str:
-    return str((field.metadata or {}).get(_FIELD_ID, b"").decode())
+    metadata = field.metadata or {}
+    return str((metadata.get(_FIELD_ID) or metadata.get(_ORC_ID, b"")).decode())
+
+
+def _names(schema: pa.Schema, file: str) -> Mapping[str, Sequence[str]]:
+    """Names of fields by their ids, for a file without ids. Raises as ``Projection.build``."""
+    text = (schema.metadata or {}).get(NAMES)
+    if text is None:
+        raise DamagedTableError(f"{file} has no Parquet field ids, but the table finds its columns by them")
+    names: Mapping[str, Sequence[str]] = json.loads(text)
+    if not names:
+        raise RefusedError(
+            f"{file} has no field ids, like files that a table took in from elsewhere, and the table does not say "
+            "which columns its names mean",
+            next_step="set schema.name-mapping.default with the table's engine, or read the table with it",
+        )
+    return names
+
+
+def _default(field: pa.Field) -> Any:
+    """What a field is in files that lack it, as JSON."""
+    text = (field.metadata or {}).get(DEFAULT)
+    return None if text is None else json.loads(text)
+
+
+def _missing(field: pa.Field) -> Callable[[int], pa.Array]:
+    """The values of a field that the file lacks, as many as asked for."""
+    value = scalar_of(_default(field), field.type, field.name)
+    return lambda count: pa.repeat(value, count) if value.is_valid else pa.nulls(count, field.type)
 
 
 def _source_name(field: pa.Field) -> str:

@@ -46,6 +46,10 @@ def widening(source: pa.DataType, target: pa.DataType) -> Convert | None:
         return lambda array: array.cast(target, safe=False)
     if types.is_int32(source) and types.is_time32(target) and target.unit == "ms":
         return lambda array: array.view(target)  # ORC has no times: milliseconds of the day
+    if types.is_int64(source) and types.is_time64(target) and target.unit == "us":
+        return lambda array: array.view(target)  # or microseconds
+    if types.is_binary(source) and types.is_fixed_size_binary(target):
+        return lambda array: array.cast(target)  # ORC has no fixed length either; another one is an error
     if _may_grow(source, target):
         return lambda array: array.cast(target)
     return None

@@ -1,12 +1,12 @@
 """From stored rows of one file to live rows of a task, the same for every file format: the task's columns, without rows
-that a deletion vector (DV) names and rows of a kind that the task filters out.
+that a deletion vector (DV) names, rows of a kind that the task filters out, and rows with values that other files name.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,7 +15,9 @@ from dv_maintenance.engine.parquet.projection import Projection
 from dv_maintenance.engine.rows.live_rows import KeepMasks, LiveRows, filter_live
 from dv_maintenance.engine.rows.required import Required
 from dv_maintenance.engine.rows.row_defaults import fill_defaults
+from dv_maintenance.engine.rows.values_to_drop import ValuesToDrop
 from dv_maintenance.errors import DamagedTableError
+from dv_maintenance.files.arrays import bools
 from dv_maintenance.tables.dv_codecs import load
 
 if TYPE_CHECKING:
@@ -75,13 +77,15 @@ class RowShape:
         self._uri = source.uri
         only = source.details.get("only")
         self._only = None if only is None else _RowFilter(**only)
+        self._without = [ValuesToDrop.load(each, storage) for each in source.details.get("without", ())]
+        self._width = len(task.schema)
         self.projection = Projection.build(
             stored,
-            _with_kind(task.schema, self._only),
+            self._read(task.schema),
             match_by=task.match_by,
             constants=source.constants,
             file=source.uri,
-            found_by=None if source.schema is None else _with_kind(source.schema, self._only),
+            found_by=None if source.schema is None else self._read(source.schema),
             prunes=prunes,
             calendar=calendar,
         )
@@ -92,6 +96,12 @@ class RowShape:
         self.purged: int = 0 if self._dv is None else self._dv.cardinality
         if self.required is not None and self.purged < rows:
             self.required.check_columns(self.projection.lacking - self._row_defaults.keys(), source.uri)
+
+    def _read(self, schema: pa.Schema) -> pa.Schema:
+        """The columns of a schema, and those that are read for the filters: first what ``without`` compares."""
+        for at, each in enumerate(self._without):
+            schema = each.appended_to(schema, at)
+        return _with_kind(schema, self._only)
 
     def deleted(self, first: int, stop: int) -> int:
         """Rows from physical position ``first`` up to ``stop`` that the DV names."""
@@ -117,6 +127,8 @@ class RowShape:
         live: LiveRows | None = LiveRows(self.projection(batch, rows - deleted), first, rows, live_mask)
         if self._only is not None and live is not None:
             live = self._counting(live, self._only)
+        if live is not None and self._without:
+            live = self._dropping(live)
         if live is not None and self._row_defaults:
             live = fill_defaults(live, self._row_defaults)
         if live is not None and self.required is not None:
@@ -139,7 +151,23 @@ class RowShape:
             return None
         if not dropped:
             return replace(live, batch=batch)
-        return LiveRows(batch.filter(mask), live.first, live.rows, None, live.positions().filter(mask))
+        return _chosen(live, batch, mask)
+
+    def _dropping(self, live: LiveRows) -> LiveRows | None:
+        """The rows whose values no file of ``without`` has."""
+        first = self._width
+        gone: Any = pa.repeat(bools([False])[0], live.batch.num_rows)
+        for each in self._without:
+            gone = pc.or_(gone, each.among(live.batch.columns[first : first + each.width]))
+            first += each.width
+        batch = live.batch.select(range(self._width))
+        if not gone.true_count:
+            return replace(live, batch=batch)
+        return _chosen(live, batch, pc.invert(gone)) if gone.true_count < len(gone) else None
+
+
+def _chosen(live: LiveRows, batch: pa.RecordBatch, mask: pa.BooleanArray) -> LiveRows:
+    return LiveRows(batch.filter(mask), live.first, live.rows, None, live.positions().filter(mask))
 
 
 def _is_whole(source: SourceFile, storage: Storage) -> bool:

@@ -57,6 +57,11 @@ def _array(value: Any, type: pa.DataType) -> pa.Array:
         return _fixed(type, _unscaled(_expect(value, str), type).to_bytes(16, "little", signed=True))
     if types.is_binary(type):
         return _varying(type, base64.b64decode(_expect(value, str), validate=True))
+    if types.is_fixed_size_binary(type):
+        data = base64.b64decode(_expect(value, str), validate=True)
+        if len(data) != type.byte_width:
+            raise ValueError(value)
+        return _fixed(type, data)
     if types.is_string(type):
         return _varying(type, _expect(value, str).encode())
     raise TypeError(type)

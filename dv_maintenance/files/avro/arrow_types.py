@@ -1,6 +1,7 @@
 """Records of Avro data files as Arrow batches.
 
-Format: Avro 1.11, logical types, as in Paimon's AvroSchemaConverter. A nullable type is a union of null and the type.
+Format: Avro 1.11, logical types, as in Paimon's AvroSchemaConverter and Iceberg's specification, Appendix A. A nullable
+type is a union of null and the type.
 Bytes, shorts and ints are ints. Decimals are the big-endian bytes of the unscaled number. Times are milliseconds of the
 day. Timestamps are milliseconds or microseconds, and called local if they have a time zone, the reverse of Avro's
 meaning: a column's type decides. A map whose keys are not text is an array of records of a key and a value.
@@ -43,6 +44,7 @@ _LOGICAL: Final = {
     ("long", "local-timestamp-nanos"): pa.timestamp("ns"),
 }
 _MAX_DIGITS: Final = 38
+_FIELD_ID: Final = "PARQUET:field_id"
 
 
 def stored_schema(schema: Rebuilt) -> pa.Schema:
@@ -50,9 +52,17 @@ def stored_schema(schema: Rebuilt) -> pa.Schema:
 
     Raises
     ------
-    DamagedTableError : a type that Paimon does not write.
+    DamagedTableError : a type that no known writer writes.
     """
-    return pa.schema([pa.field(each["name"], _type(each["type"])) for each in schema["fields"]])
+    return pa.schema(_fields(schema))
+
+
+def _fields(schema: Rebuilt) -> list[pa.Field]:
+    """The fields of a record, with their ids where Iceberg's writers record them."""
+    return [
+        pa.field(each["name"], _type(each["type"]), metadata={_FIELD_ID: str(each["id"])} if "id" in each else None)
+        for each in schema["fields"]
+    ]
 
 
 def _type(schema: Rebuilt) -> pa.DataType:
@@ -63,7 +73,7 @@ def _type(schema: Rebuilt) -> pa.DataType:
                 raise DamagedTableError("its schema has a union of more than null and one type")
             return _type(some[0])
         case "record":
-            return pa.struct([pa.field(each["name"], _type(each["type"])) for each in schema["fields"]])
+            return pa.struct(_fields(schema))
         case "array":
             items = schema["items"]
             if schema.get("logical") == "map" and _names(items) == ["key", "value"]:
@@ -72,9 +82,9 @@ def _type(schema: Rebuilt) -> pa.DataType:
             return pa.list_(_type(items))
         case "map":
             return pa.map_(pa.string(), _type(schema["values"]))
-        case "fixed":
+        case "fixed" if schema.get("logical") != "decimal":
             return pa.binary(schema["size"])
-    if kind == "bytes" and schema.get("logical") == "decimal":
+    if kind in {"bytes", "fixed"} and schema.get("logical") == "decimal":
         precision, scale = schema["precision"], schema["scale"]
         if not 0 <= scale <= precision <= _MAX_DIGITS or not precision:
             raise DamagedTableError(f"its schema has a decimal of {precision} digits, {scale} of them after the point")

@@ -40,7 +40,7 @@ def unpacked(block: bytes, codec: str, limit: int) -> bytes:
             case other:
                 raise DamagedTableError(
                     f"its blocks are compressed with {other!r}, which this release can't unpack",
-                    next_step="set manifest.compression to zstd and let Paimon write the manifests again",
+                    next_step="let the table's engine write the file again, compressed with zstd",
                 )
     except (zlib.error, lzma.LZMAError, pa.ArrowException, EOFError, OSError, MemoryError, ValueError) as error:
         if isinstance(error, DamagedTableError):
@@ -48,7 +48,7 @@ def unpacked(block: bytes, codec: str, limit: int) -> bytes:
         raise_if_refused(error, "an Avro file")
         raise DamagedTableError(f"a block is not valid {codec}: {error}") from error
     if len(found) > limit:
-        raise DamagedTableError("it unpacks to more than any Paimon file holds")
+        raise DamagedTableError("it unpacks to more than any known writer stores in a file")
     return found
 
 
@@ -70,7 +70,7 @@ def _unsnapped(block: bytes, limit: int) -> bytes:
     except (IndexError, OverflowError):
         raise DamagedTableError("a snappy block does not state its size") from None
     if size > limit:
-        raise DamagedTableError("it unpacks to more than any Paimon file holds")
+        raise DamagedTableError("it unpacks to more than any known writer stores in a file")
     found = bytes(pa.decompress(body, decompressed_size=size, codec="snappy"))
     if struct.pack(">I", zlib.crc32(found)) != checksum:
         raise DamagedTableError("the CRC-32 of a snappy block is wrong")

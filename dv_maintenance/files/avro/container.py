@@ -1,7 +1,7 @@
 """Avro container files: read as records of the wanted fields, from untrusted bytes.
 
 Format: Apache Avro 1.11, object container files. Every file has the schema with which it was written, and is read by
-it: Paimon's manifests have gained fields with nearly every release. Framing and decompression are done here with
+it: manifests have gained fields with nearly every release of Paimon. Framing and decompression are done here with
 bounds, and the schema is rebuilt from its harmless parts, before fastavro gets it: fastavro would never finish an array
 of 2^60 values that take no bytes, and does not limit the unpacked size of a block.
 """
@@ -14,6 +14,7 @@ import struct
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, BinaryIO, Final
 
 from dv_maintenance.errors import DamagedTableError, RefusedError
@@ -35,6 +36,8 @@ __all__ = [
 ]
 
 Record = dict[str, Any]
+_Frozen = Any
+"""``Wanted`` that can be hashed."""
 
 MAGIC: Final = b"Obj\x01"
 SYNC: Final = 16
@@ -47,8 +50,9 @@ _SMALL: Final = 4 << 20
 _MAX_BLOCK: Final = 256 << 20
 
 
-def read_records(data: bytes, wanted: Wanted | None) -> Iterator[Record]:
+def read_records(data: bytes, wanted: Wanted | None, *, by_id: bool = False) -> Iterator[Record]:
     """The records of a file, each with those of the ``wanted`` fields that the file has; ``None``: all fields.
+    ``by_id``: see ``schema.parse_schema``.
 
     Memory is bounded by the unpacked size of ``data``, which is bounded by its size.
 
@@ -58,33 +62,45 @@ def read_records(data: bytes, wanted: Wanted | None) -> Iterator[Record]:
     RefusedError : fastavro is not installed.
     """
     fastavro = library()
-    writer, blocks = _blocks(data)
-    sync = bytes(SYNC)
-    file = b"".join([_header(writer, sync), *(_framed(block, sync) for block in blocks)])
+    text, blocks = _split(data)
     with _records(fastavro):
-        for record in fastavro.reader(io.BytesIO(file), reader_schema=_part(writer, wanted)):
-            yield _checked(record)
+        writer, reader = _schemas(text, by_id, _frozen(wanted))
+        for count, block in blocks:
+            stream = io.BytesIO(block)
+            for _ in range(count):
+                yield _checked(fastavro.schemaless_reader(stream, writer, reader))
+            if stream.tell() != len(block):
+                raise DamagedTableError(f"a block of {len(block)} bytes has records of {stream.tell()}")
 
 
-def read_columns(data: bytes, wanted: Wanted, first: Mapping[str, Collection[int]]) -> Columns | None:
+def read_columns(
+    data: bytes, wanted: Wanted, first: Mapping[str, Collection[int]], *, by_id: bool = False
+) -> Columns | None:
     """The records by columns, which is many times faster; ``None`` if only :func:`read_records` can read the file, or
-    find its fault. ``first``: see ``columns.decode``.
+    find its fault. ``first``: see ``columns.decode``; ``by_id``: see ``schema.parse_schema``.
 
     Raises
     ------
     DamagedTableError : the file can't be split into blocks.
     """
-    return decode(*_blocks(data), wanted, first)
+    return decode(*_blocks(data, by_id), wanted, first)
 
 
-def _blocks(data: bytes) -> tuple[Rebuilt, list[Block]]:
+def _blocks(data: bytes, by_id: bool = False) -> tuple[Rebuilt, list[Block]]:
     """A file's schema and its blocks, unpacked."""
+    text, blocks = _split(data)
+    return _parsed(text, by_id), blocks
+
+
+def _split(data: bytes) -> tuple[bytes, list[Block]]:
+    """A file's schema, as it spells it, and its blocks, unpacked."""
     cursor = _Cursor(data)
     if cursor.take(4) != MAGIC:
         raise DamagedTableError("it is not an Avro file: the magic number is missing")
     metadata = _metadata(cursor)
     sync = cursor.take(SYNC)
-    writer = parse_schema(metadata.get("avro.schema", b""))
+    text = metadata.get("avro.schema", b"")
+    _parsed(text, False)
     codec = metadata.get("avro.codec", b"null").decode("utf-8", "replace")
     found: list[Block] = []
     left = min(_MAX_BYTES, _SMALL + _MAX_RATIO * len(data))
@@ -93,7 +109,24 @@ def _blocks(data: bytes) -> tuple[Rebuilt, list[Block]]:
         left -= len(block[1])
         if block[0]:
             found.append(block)
-    return writer, found
+    return text, found
+
+
+def _frozen(wanted: Wanted | None) -> _Frozen:
+    return None if wanted is None else tuple((name, _frozen(below)) for name, below in wanted.items())
+
+
+def _thawed(wanted: _Frozen) -> Wanted | None:
+    return None if wanted is None else {name: _thawed(below) for name, below in wanted}
+
+
+@lru_cache(maxsize=64)
+def _schemas(text: bytes, by_id: bool, wanted: _Frozen) -> tuple[Any, Any]:
+    """Writer's and reader's schema, parsed for fastavro."""
+    fastavro = library()
+    writer = _parsed(text, by_id)
+    part = _part(writer, _thawed(wanted))
+    return fastavro.parse_schema(spelled(writer)), None if part is None else fastavro.parse_schema(part)
 
 
 class AvroFile:
@@ -206,9 +239,15 @@ def _checked(record: Record | None) -> Record:
     return record
 
 
-def writer_schema(data: bytes) -> Rebuilt:
+def writer_schema(data: bytes, *, by_id: bool = False) -> Rebuilt:
     """The schema that a file was written with. Raises DamagedTableError as :func:`read_records`."""
-    return parse_schema(header_of(data).get("avro.schema", b""))
+    return _parsed(header_of(data).get("avro.schema", b""), by_id)
+
+
+@lru_cache(maxsize=64)
+def _parsed(schema: bytes, by_id: bool) -> Rebuilt:
+    """Most manifests of a table have the same schema."""
+    return parse_schema(schema, by_id=by_id)
 
 
 def header_of(data: bytes) -> dict[str, bytes]:
@@ -227,8 +266,8 @@ def library() -> Any:
         import fastavro.schema
     except ImportError as error:
         raise RefusedError(
-            f"Paimon's manifests are Avro files, and fastavro, which reads them, is not installed ({error})",
-            next_step="install dv-maintenance[paimon]",
+            f"the table's manifests are Avro files, and fastavro, which reads them, is not installed ({error})",
+            next_step="install dv-maintenance[paimon] or dv-maintenance[iceberg]",
         ) from error
     return fastavro
 

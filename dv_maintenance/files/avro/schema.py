@@ -21,8 +21,8 @@ array's records) in it. Fields that the file lacks are missing from the records.
 """
 
 Rebuilt = dict[str, Any]
-"""Avro's own notation, with two exceptions. Unions are a type with branches. Logical types are hidden from fastavro
-under ``logical``, with ``precision`` and ``scale``.
+"""Avro's own notation, with three exceptions. Unions are a type with branches. Logical types are hidden from fastavro
+under ``logical``, with ``precision`` and ``scale``. Fields have the ``id`` that Iceberg gives them as ``field-id``.
 """
 
 # The newest writers need about 60.
@@ -31,19 +31,22 @@ _MAX_DEPTH: Final = 32
 _PRIMITIVES: Final = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
 
 
-def parse_schema(text: bytes) -> Rebuilt:
+def parse_schema(text: bytes, *, by_id: bool = False) -> Rebuilt:
     """The schema of records in which the record and every value take at least one byte. Paimon in Rust declares its
     records as nullable, but writes no null.
+
+    by_id : whether fields are called by their ids, such as ``500``, where they have one: names in Iceberg's manifests
+        are free.
 
     Raises
     ------
     DamagedTableError : has the reason.
     """
-    schema = _Schema().rebuilt(_parsed(text), 0)
+    schema = _Schema(by_id).rebuilt(_parsed(text), 0)
     branches = schema["branches"] if schema["type"] == "union" else [schema]
     kinds = sorted(each["type"] for each in branches)
     if kinds not in (["record"], ["null", "record"]) or _least_bytes(schema) < 1:
-        raise DamagedTableError("its records are not Paimon's")
+        raise DamagedTableError("its records are not those of a manifest or a data file")
     return schema
 
 
@@ -65,13 +68,14 @@ class _Schema:
     logical types, and without anything endless.
     """
 
+    by_id: bool = False
     names: dict[str, Any] = field(default_factory=dict)
     nodes: int = 0
 
     def rebuilt(self, schema: Any, depth: int) -> Rebuilt:
         self.nodes += 1
         if self.nodes > _MAX_NODES or depth > _MAX_DEPTH:
-            raise DamagedTableError("its schema is larger or deeper than any of Paimon's")
+            raise DamagedTableError("its schema is larger or deeper than any known writer's")
         if isinstance(schema, list):
             branches = [self.rebuilt(each, depth + 1) for each in schema]
             if any(each["type"] == "union" for each in branches) or not branches:
@@ -103,12 +107,12 @@ class _Schema:
                     raise DamagedTableError(f"its schema has an {kind} of values that take no bytes")
                 return {"type": kind, inner: items, **_logical(schema)}
             case "fixed" if isinstance(size := schema.get("size"), int) and 0 < size < 1 << 20:
-                return {"type": "fixed", "name": f"t{self.nodes}", "size": size}
+                return {"type": "fixed", "name": f"t{self.nodes}", "size": size, **_logical(schema)}
             case str() if kind in _PRIMITIVES:
                 return {"type": kind, **_logical(schema)}
             case str() if kind in self.names:
                 return self.rebuilt(kind, depth + 1)
-        raise DamagedTableError(f"its schema has a type {kind!r}, which Paimon does not use")
+        raise DamagedTableError(f"its schema has a type {kind!r}, which no known writer uses")
 
     def _record(self, schema: Rebuilt, depth: int) -> Rebuilt:
         name = f"t{self.nodes}"
@@ -118,9 +122,12 @@ class _Schema:
             if not isinstance(each, dict) or not isinstance(each.get("name"), str):
                 raise DamagedTableError("its schema has a record whose fields have no names")
             kind = self.rebuilt(each.get("type"), depth + 1)
-            if _least_bytes(kind) < 1:
+            # A record may have no fields: the partition of a file without one.
+            if kind["type"] != "record" and _least_bytes(kind) < 1:
                 raise DamagedTableError("its schema has a field of values that take no bytes")
-            found.append({"name": each["name"], "type": kind})
+            number = each.get("field-id")
+            known = {"id": number} if type(number) is int else {}
+            found.append({"name": str(number) if self.by_id and known else each["name"], "type": kind, **known})
         if len({each["name"] for each in found}) < len(found):
             raise DamagedTableError("its schema has a record with two fields of one name")
         return {"type": "record", "name": name, "fields": found}
@@ -174,7 +181,7 @@ def spelled(schema: Rebuilt) -> Any:
         case "map":
             return {"type": "map", "values": spelled(schema["values"])}
         case "fixed":
-            return schema
+            return {name: schema[name] for name in ("type", "name", "size")}
     return schema["type"]
 
 

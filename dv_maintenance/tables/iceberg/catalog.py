@@ -1,0 +1,178 @@
+"""A table in a catalog that pyiceberg reaches: REST, SQL, Hive, Glue, DynamoDB, by pyiceberg's own configuration
+(``.pyiceberg.yaml``, environment variables ``PYICEBERG_CATALOG__NAME__...``).
+
+The catalog says which metadata file is the newest. Everything else is read from files: pyiceberg knows neither every
+type of format version 3 nor equality deletes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from dv_maintenance.errors import (
+    DvMaintenanceError,
+    RefusedError,
+    StorageDeniedError,
+    StorageUnavailableError,
+    TableNotFoundError,
+    UsageError,
+)
+from dv_maintenance.storage import Storage, plain_uri
+from dv_maintenance.tables.registry import Location
+
+__all__ = ["CatalogEntry", "IcebergCatalogTable", "located"]
+
+# pyiceberg's names for what a catalog says of its storage -> obstore's.
+_OPTIONS: Final = {
+    "s3.endpoint": "aws_endpoint",
+    "s3.access-key-id": "aws_access_key_id",
+    "s3.secret-access-key": "aws_secret_access_key",
+    "s3.session-token": "aws_session_token",
+    "s3.region": "aws_region",
+    "client.access-key-id": "aws_access_key_id",
+    "client.secret-access-key": "aws_secret_access_key",
+    "client.session-token": "aws_session_token",
+    "client.region": "aws_region",
+    "adls.account-name": "azure_storage_account_name",
+    "adls.account-key": "azure_storage_account_key",
+    "adls.client-id": "azure_client_id",
+    "adls.client-secret": "azure_client_secret",
+    "adls.tenant-id": "azure_tenant_id",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogEntry:
+    """What a catalog says of a table.
+
+    metadata : location of the newest metadata file.
+    location : of the table, as its metadata spells it.
+    io : what the catalog says of the storage, credentials among it.
+    """
+
+    metadata: str
+    location: str
+    io: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class IcebergCatalogTable:
+    """The handle of a table in a catalog. See ``registry.CatalogTable``.
+
+    catalog : its name in pyiceberg's configuration.
+    identifier : namespaces and the name of the table.
+    """
+
+    catalog: str
+    identifier: tuple[str, ...]
+    _client: list[Any] = field(default_factory=list, repr=False, compare=False)
+
+    @property
+    def name(self) -> str:
+        return ".".join((self.catalog, *self.identifier))
+
+    @classmethod
+    def called(cls, name: str) -> IcebergCatalogTable:
+        """The handle for ``CATALOG.NAMESPACE.TABLE``. Raises UsageError."""
+        catalog, *identifier = name.split(".")
+        if len(identifier) < 2 or not all((catalog, *identifier)):
+            raise UsageError(
+                f"{name!r} is not the name of a table in a catalog",
+                next_step="write iceberg:CATALOG.NAMESPACE.TABLE, with a catalog of pyiceberg's configuration",
+            )
+        return cls(catalog, tuple(identifier))
+
+    def load(self) -> CatalogEntry:
+        """What the catalog says of the table now.
+
+        Raises
+        ------
+        RefusedError : pyiceberg is not installed, or can't read the table's metadata.
+        UsageError : pyiceberg's configuration has no such catalog, or lacks a part of it.
+        TableNotFoundError : the catalog has no such table.
+        StorageUnavailableError, StorageDeniedError : the catalog did not answer, or refused to.
+        """
+        if not self._client:
+            self._client.append(self._connected())
+        (client,) = self._client
+        try:
+            found = client.load_table(self.identifier)
+        except Exception as error:
+            raise self._failed(error) from error
+        io = {name: str(value) for name, value in {**client.properties, **found.io.properties}.items()}
+        return CatalogEntry(found.metadata_location, found.metadata.location, io)
+
+    def _connected(self) -> Any:
+        try:
+            from pyiceberg.catalog import load_catalog
+            from pyiceberg.utils.config import Config
+        except ImportError as error:
+            raise RefusedError(
+                f"it is a table of a catalog, and pyiceberg, which asks catalogs, is not installed ({error})",
+                table=self.name,
+                next_step="install dv-maintenance[iceberg], or give the table's folder or metadata file",
+            ) from error
+        config = Config()
+        found = config.get_catalog_config(self.catalog)
+        if found is None:
+            known = ", ".join(sorted(config.get_known_catalogs())) or "none"
+            raise UsageError(
+                f"pyiceberg's configuration has no catalog {self.catalog!r}",
+                table=self.name,
+                next_step=f"add it to .pyiceberg.yaml or the environment, which have: {known}",
+            )
+        try:
+            return load_catalog(self.catalog, **found)
+        except Exception as error:
+            raise self._failed(error) from error
+
+    def _failed(self, error: Exception) -> DvMaintenanceError:
+        from pydantic import ValidationError
+        from pyiceberg import exceptions
+
+        kind = type(error).__name__
+        if isinstance(error, exceptions.NoSuchTableError | exceptions.NoSuchNamespaceError):
+            return TableNotFoundError(
+                f"catalog {self.catalog} has no table {'.'.join(self.identifier)}",
+                table=self.name,
+                next_step="check the names of the catalog, the namespace and the table",
+            )
+        if isinstance(error, exceptions.UnauthorizedError | exceptions.ForbiddenError | exceptions.OAuthError):
+            return StorageDeniedError(
+                f"catalog {self.catalog} refused ({kind})",
+                table=self.name,
+                next_step="check the credentials in pyiceberg's configuration, and what they may do",
+            )
+        if isinstance(error, ValidationError):
+            return RefusedError(
+                "pyiceberg can't read the table's metadata, so the catalog's answer is unknown: it may have a type "
+                "that pyiceberg does not know",
+                table=self.name,
+                next_step="give the table's metadata file instead, or use a newer pyiceberg",
+            )
+        if isinstance(error, ValueError | ImportError | exceptions.NotInstalledError):
+            return UsageError(
+                f"pyiceberg can't open catalog {self.catalog}: {str(error).splitlines()[0] if str(error) else kind}",
+                table=self.name,
+                next_step="check the catalog in pyiceberg's configuration",
+            )
+        # Its text may have parts of the configuration.
+        return StorageUnavailableError(
+            f"catalog {self.catalog} did not answer as expected ({kind})",
+            table=self.name,
+            next_step="check the catalog and the network, then run again",
+        )
+
+
+def located(name: str, options: Mapping[str, str] | None = None) -> Location:
+    """The location of ``CATALOG.NAMESPACE.TABLE``. ``options`` of the storage go before those of the catalog. Raises as
+    :meth:`IcebergCatalogTable.load`.
+    """
+    handle = IcebergCatalogTable.called(name)
+    entry = handle.load()
+    known = {_OPTIONS[key]: value for key, value in entry.io.items() if key in _OPTIONS and value}
+    if known.get("aws_endpoint", "").startswith("http://"):
+        known["allow_http"] = "true"
+    return Location(Storage(plain_uri(entry.location), {**known, **(options or {})}), handle)

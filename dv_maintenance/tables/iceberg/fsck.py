@@ -1,0 +1,102 @@
+"""Files that readers of an Iceberg table open besides its metadata, and how to repair the table if one is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow.compute as pc
+
+from dv_maintenance.files.arrays import combined, flags, int64s, strings
+from dv_maintenance.tables.fsck import DATA, DV, Needed, Repair, needed, row_numbers
+from dv_maintenance.tables.iceberg.layout import Layout
+from dv_maintenance.tables.iceberg.rows.tasks import rows_of, stored_source
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from dv_maintenance.tables.iceberg.snapshot import IcebergSnapshot
+    from dv_maintenance.tables.work import SourceFile
+
+__all__ = ["needed_files", "remedies", "stored_sources"]
+
+
+def needed_files(layout: Layout, snapshot: IcebergSnapshot) -> pa.Table:
+    """Data files, Puffin files with deletion vectors that readers apply, and old delete files, all with exact sizes."""
+    files, location = snapshot.files, snapshot.metadata.location
+    bearing = pc.is_valid(files["dv_file"])
+    puffins = combined(files["dv_file"]).filter(combined(bearing))
+    dvs = snapshot.deletes.dvs
+    sizes = dict(zip(dvs["path"].to_pylist(), dvs["size"].to_pylist(), strict=True))
+    pairs = list(_old_deletes(snapshot))
+    return needed(
+        [
+            Needed(
+                DATA,
+                layout.paths(files["path"], location),
+                combined(files["size"]),
+                exact=True,
+                files=row_numbers(np.arange(files.num_rows)),
+            ),
+            Needed(
+                DV,
+                layout.paths(puffins, location),
+                int64s([sizes[path] for path in puffins.to_pylist()]),
+                exact=True,
+                files=row_numbers(np.flatnonzero(flags(bearing))),
+            ),
+            Needed(
+                DV,
+                layout.paths(strings([path for path, _, _ in pairs]), location),
+                int64s([size for _, size, _ in pairs]),
+                exact=True,
+                files=row_numbers([row for _, _, row in pairs]),
+            ),
+        ]
+    )
+
+
+def _old_deletes(snapshot: IcebergSnapshot) -> Iterator[tuple[str, int, int]]:
+    """Path and size of each old delete file, once for each row of ``files`` that it applies to."""
+    positions = snapshot.deletes.positions
+    sizes = dict(zip(positions["path"].to_pylist(), positions["size"].to_pylist(), strict=True))
+    if not sizes and not snapshot.deletes.equality:
+        return
+    columns = (snapshot.files[name].to_pylist() for name in ("path", "data_sequence", "partition_code"))
+    for row, (path, sequence, code) in enumerate(zip(*columns, strict=True)):
+        for file in snapshot.matched.position_files.get(path, ()):
+            yield file, sizes[file], row
+        for each in snapshot.deletes.equality:
+            if each.sequence > sequence and each.partition_code in {None, code}:
+                yield each.path, each.size, row
+
+
+def stored_sources(layout: Layout, snapshot: IcebergSnapshot) -> Iterator[SourceFile]:
+    """See ``FsckTable``."""
+    return (stored_source(layout, snapshot, row) for row in rows_of(snapshot.files))
+
+
+def remedies(snapshot: IcebergSnapshot, kinds: Collection[str], back_to: int | None) -> tuple[Repair, ...]:
+    """See ``FsckTable``."""
+    del snapshot
+    found = []
+    if back_to is not None:
+        found.append(
+            Repair(
+                f"Roll back to snapshot {back_to}, which needs none of the damaged files and whose own files "
+                "all exist.",
+                f"CALL system.rollback_to_snapshot(table => 'NAMESPACE.TABLE', snapshot_id => {back_to})",
+                f"What was committed after snapshot {back_to}.",
+            )
+        )
+    if DATA in kinds:
+        found.append(
+            Repair(
+                "Remove the missing data files from the table with Iceberg's Java API (DeleteFiles.deleteFile), which "
+                "does not read them.",
+                None,
+                "The rows of these files.",
+            )
+        )
+    return tuple(found)

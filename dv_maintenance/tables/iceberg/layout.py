@@ -1,0 +1,68 @@
+"""Where an Iceberg table is, and how its metadata spells the files in it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dv_maintenance.files.arrays import strings
+from dv_maintenance.storage import Storage, plain_uri
+from dv_maintenance.tables.iceberg.catalog import IcebergCatalogTable
+from dv_maintenance.tables.registry import Location
+
+__all__ = ["METADATA", "Layout"]
+
+METADATA: Final = "metadata"
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """A table's root, and what says which metadata file is its newest one.
+
+    storage : the root: the folder that has the folder ``metadata``, or the table's location in its catalog.
+    file : path of the only metadata file to read, if the table was named by one.
+    catalog : the table in its catalog, if it was named there.
+    branch : the branch whose newest snapshot is the newest version.
+    """
+
+    storage: Storage
+    file: str | None = None
+    catalog: IcebergCatalogTable | None = None
+    branch: str = "main"
+
+    @classmethod
+    def of(cls, location: Location) -> Layout:
+        """The layout of a table at a location. A catalog of another kind is asked through pyiceberg, by its name.
+        Raises UsageError.
+        """
+        storage, catalog = location.storage, location.catalog
+        if isinstance(catalog, IcebergCatalogTable):
+            return cls(storage, catalog=catalog)
+        if catalog is not None:
+            return cls(storage, catalog=IcebergCatalogTable.called(catalog.name))
+        folder, _, name = storage.uri.rpartition("/")
+        if not name.endswith((".metadata.json", ".metadata.json.gz")):
+            return cls(storage)
+        root = folder.removesuffix(f"/{METADATA}")
+        place = storage.at(root)
+        return cls(place, place.path_of_uri(storage.uri))
+
+    @property
+    def uri(self) -> str:
+        return self.storage.uri
+
+    def path(self, raw: str) -> str:
+        """The storage path of a file as the metadata spells it: nothing in it is encoded."""
+        return self.storage.path_of_uri(plain_uri(raw))
+
+    def paths(self, raw: pa.ChunkedArray | pa.Array, location: str) -> pa.Array:
+        """As :meth:`path`, for a column. ``location``: the root as the metadata spells it."""
+        column = raw.combine_chunks() if isinstance(raw, pa.ChunkedArray) else raw
+        prefix = location.rstrip("/") + "/"
+        below = len(column) and plain_uri(location) == self.uri and pc.all(pc.starts_with(column, prefix)).as_py()
+        if below and not pc.any(pc.match_substring_regex(column, r"//|/\.{1,2}(/|$)")).as_py():
+            return pc.utf8_slice_codeunits(column, len(prefix))
+        return strings([None if each is None else self.path(each) for each in column.to_pylist()])

@@ -1,0 +1,1 @@
+"""What the metadata of an Iceberg table says."""

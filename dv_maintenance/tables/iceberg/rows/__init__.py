@@ -1,0 +1,1 @@
+"""The live files of an Iceberg table, and what they hold."""

@@ -1,0 +1,154 @@
+"""The ``Table`` protocol for Iceberg: each method is a function of a module of this folder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from dv_maintenance.errors import DvMaintenanceError, RefusedError, UsageError
+from dv_maintenance.storage import Storage
+from dv_maintenance.tables.binding import Receiver, deferred
+from dv_maintenance.tables.guard import VACUUM_DEFAULTS, VacuumRequest
+from dv_maintenance.tables.iceberg.layout import Layout
+from dv_maintenance.tables.iceberg.snapshot import load_snapshot
+from dv_maintenance.tables.registry import Location
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from dv_maintenance.tables.fsck import LogFault
+    from dv_maintenance.tables.iceberg import file_log, fsck, writable
+    from dv_maintenance.tables.iceberg.log import history, versions
+    from dv_maintenance.tables.iceberg.rows import skipping, tasks
+    from dv_maintenance.tables.iceberg.snapshot import IcebergSnapshot
+    from dv_maintenance.tables.model import VacuumResult
+    from dv_maintenance.tables.table import CommitOutcome, Replacement, Table
+    from dv_maintenance.tables.work import RewriteBin, RewriteTask
+else:
+    file_log, fsck, writable = deferred(__package__, "file_log", "fsck", "writable")
+    history, versions = deferred(f"{__package__}.log", "history", "versions")
+    skipping, tasks = deferred(f"{__package__}.rows", "skipping", "tasks")
+
+__all__ = ["IcebergTable", "open_at"]
+
+_of_layout = Receiver[Layout]("layout")
+
+
+def open_at(location: Location) -> IcebergTable:
+    """See ``TableFormat.open``."""
+    return IcebergTable(Layout.of(location))
+
+
+@dataclass(frozen=True, slots=True)
+class IcebergTable:
+    """An Iceberg table, or a branch of one.
+
+    See ``dv_maintenance.tables.table.Table`` for what each method promises. Versions are ids of snapshots.
+    """
+
+    layout: Layout
+    format: ClassVar[str] = "iceberg"
+
+    @property
+    def uri(self) -> str:
+        return self.layout.uri
+
+    @property
+    def storage(self) -> Storage:
+        return self.layout.storage
+
+    def path_of(self, name: str) -> str:
+        return self.layout.path(name)
+
+    version = _of_layout(versions.version)
+    probe = _of_layout(versions.probe)
+    stamp = _of_layout(versions.stamp)
+    parent_of = _of_layout(versions.parent_of)
+    follows = _of_layout(versions.follows)
+    version_at = _of_layout(versions.version_at)
+    tags = _of_layout(versions.tags)
+    branches = _of_layout(versions.branches)
+
+    def snapshot(self, version: int | None = None) -> IcebergSnapshot:
+        return load_snapshot(self.layout, version)
+
+    def advanced(self, kept: IcebergSnapshot, version: int) -> IcebergSnapshot | None:
+        """Manifests and position delete files that ``kept`` has read are not read again."""
+        try:
+            found = load_snapshot(self.layout, known=kept)
+        except DvMaintenanceError:
+            # A full read reports whatever is wrong more precisely.
+            return None
+        return found if found.version == version and found.metadata.uuid == kept.metadata.uuid else None
+
+    changes_since = _of_layout(history.changes_since)
+    oldest_dv = _of_layout(history.oldest_dv)
+    history = _of_layout(history.history)
+    file_log = _of_layout(file_log.file_log)
+
+    def check_writable(self, snapshot: IcebergSnapshot, operation: str) -> None:
+        raise writable.refused(snapshot, operation)
+
+    def engine_only_reason(self, snapshot: IcebergSnapshot) -> str | None:
+        try:
+            self.check_writable(snapshot, "rewrite")
+        except RefusedError as error:
+            return str(error)
+        return None
+
+    scan_tasks = _of_layout(tasks.scan_tasks)
+    may_match = _of_layout(skipping.may_match)
+
+    def local_times(self, snapshot: IcebergSnapshot, columns: Sequence[str]) -> dict[str, pa.ChunkedArray]:
+        """Partition values of timestamps are instants."""
+        del snapshot, columns
+        return {}
+
+    def rewrite_tasks(
+        self,
+        snapshot: IcebergSnapshot,
+        bins: Sequence[RewriteBin],
+        target_bytes: int,
+        compression: str | None = None,
+    ) -> list[RewriteTask]:
+        del bins, target_bytes, compression
+        raise writable.refused(snapshot, "rewrite")
+
+    def commit(
+        self,
+        base: IcebergSnapshot,
+        replacements: Sequence[Replacement],
+        *,
+        operation: Mapping[str, Any],
+        max_attempts: int = 10,
+    ) -> CommitOutcome:
+        del replacements, operation, max_attempts
+        raise writable.refused(base, "rewrite")
+
+    def vacuum(self, request: VacuumRequest = VACUUM_DEFAULTS) -> VacuumResult:
+        del request
+        raise writable.refused(self.snapshot(), "vacuum")
+
+    retention = staticmethod(versions.retention)
+
+    needed_files = _of_layout(fsck.needed_files)
+    stored_sources = _of_layout(fsck.stored_sources)
+    remedies = staticmethod(fsck.remedies)
+
+    def log_faults(self, snapshot: IcebergSnapshot) -> tuple[LogFault, ...]:
+        del snapshot
+        return ()
+
+    def branch(self, name: str) -> IcebergTable:
+        """One of the ``branches``. Raises UsageError if there is no such branch."""
+        known = self.branches()
+        if name not in known:
+            raise UsageError(f"there is no branch {name!r}", table=self.uri, next_step=f"use one of {', '.join(known)}")
+        return replace(self, layout=replace(self.layout, branch=name))
+
+
+if TYPE_CHECKING:
+
+    def _conforms(table: IcebergTable) -> Table[IcebergSnapshot]:
+        return table
