@@ -46,7 +46,7 @@ class Needed:
 
     def why(self, key: str) -> str | None:
         """The reason of the holder, if there is one."""
-        found = self.holder(key)
+        found = self._by_key.get(key) or (self.holder(key) if self._anywhere else None)
         return None if found is None else found.why
 
     def count(self) -> Counter[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Collection, Container, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -44,16 +44,11 @@ class Unneeded:
     unproven: bool
 
 
-def unneeded(files: Iterable[T], why: Callable[[T], str | None], kept: Counter[str]) -> list[T]:
+def unneeded(files: Collection[T], why: Callable[[T], str | None], kept: Counter[str]) -> list[T]:
     """The files that nothing needs. ``why`` says what needs a file, and ``kept`` counts it."""
-    found = []
-    for file in files:
-        reason = why(file)
-        if reason is None:
-            found.append(file)
-        else:
-            kept[reason] += 1
-    return found
+    reasons = [why(file) for file in files]
+    kept.update(filter(None, reasons))
+    return [file for file, reason in zip(files, reasons, strict=True) if reason is None]
 
 
 def divided(files: Sequence[tuple[FileInfo, KnownFile]], young: int, past: Container[str] = ()) -> Unneeded:

@@ -223,8 +223,11 @@ class _Rules:
         table, which are never deleted, and protected files, whose end of protection is unknown.
         """
         outside = pc.match_substring_regex(recent["path"], "://|^/")
-        live = pc.is_in(recent["path"], value_set=self.snapshot.files["path"].combine_chunks())
-        recent = recent.filter(pc.invert(pc.or_(outside, live)))
+        recent = recent.filter(pc.invert(outside))
+        # A table of the few recent paths takes less memory than one of all live paths.
+        live = self.snapshot.files["path"]
+        live = live.filter(pc.is_in(live, value_set=combined(recent["path"])))
+        recent = recent.filter(pc.invert(pc.is_in(recent["path"], value_set=combined(live))))
         if self.protected.reasons:
             names = recent["path"].to_pylist()
             held = [self.protected.needed.why(path_of(self.storage, RawName(name))) is not None for name in names]

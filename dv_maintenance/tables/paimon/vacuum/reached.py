@@ -100,7 +100,8 @@ class Reached:
 
     def _without(self, ids: Ids) -> Ids:
         """Those of the data files, by number, that are not needed."""
-        self._is_needed = np.pad(self._is_needed, (0, len(self.reader) - len(self._is_needed)))
+        if missing := len(self.reader) - len(self._is_needed):
+            self._is_needed = np.pad(self._is_needed, (0, missing))
         found: Ids = ids[~self._is_needed[ids]]
         return found
 
