@@ -8,7 +8,7 @@ Vacuums exist to delete files that the history removed, so the default cap does 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -83,6 +83,16 @@ class VacuumGuard:
                     "may be deleted, allow it once: {}",
                     (setting("dry_run"), setting("max_deleted_share", 1)),
                 ),
+            )
+
+    def check_versions(self, there: Collection[int], noun: str, *, table: str, version: int) -> None:
+        """Raises RefusedError: a pinned version does not exist. ``noun``: what the format calls a version."""
+        if lost := set(self.versions).difference(there):
+            raise RefusedError(
+                f"{noun} {min(lost)} is to be protected, but does not exist",
+                table=table,
+                version=version,
+                next_step=Remedy("remove it from {} if it is no longer needed", (setting("protected_versions"),)),
             )
 
     def refuse_streams(self, format_name: str, *, table: str, next_step: str) -> None:

@@ -1,32 +1,55 @@
-"""The frame of every vacuum: list, decide, check again, delete in batches. A format contributes only its rules.
+"""The frame of every vacuum: plan, check again, remove in batches. A format contributes only its rules.
 
-:func:`run` checks what a format found against the guard, and reports. :class:`Sweep` removes files, a batch at a time:
-it deletes them or sets them aside. Right before each batch the format checks again, and keeps files that are needed by
-then.
+:func:`run` checks what a format planned against the guard, and reports. :class:`Sweep` removes files, a batch at a
+time: it deletes them or sets them aside. Right before each batch the format reads again what keeps files, and those
+that are needed by then stay.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
 from dv_maintenance.errors import DvMaintenanceError, RefusedError, StorageError
+from dv_maintenance.tables.model import ExpiredFiles, VacuumResult
 from dv_maintenance.tables.quarantine import QUARANTINE, empty, new_batch, put_back, set_aside
+from dv_maintenance.tables.reach.unneeded import unneeded
 from dv_maintenance.tables.sweep import delete_batch
 from dv_maintenance.units import count
 
 if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
     from dv_maintenance.tables.guard import VacuumGuard
-    from dv_maintenance.tables.model import ExpiredFile, VacuumResult
+    from dv_maintenance.tables.model import ExpiredFile, ExpiringFiles
 
-__all__ = ["Rules", "Sweep", "run"]
+__all__ = ["Plan", "Rules", "Sweep", "run"]
 
 _log = logging.getLogger(__name__)
 
 BATCH = 1000  # files deleted between two checks
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a vacuum would remove. Made without side effects.
+
+    version : the newest version.
+    cutoff, retention, expiring : as in ``ExpiredFiles``.
+    files : the expired files, in the order of reports.
+    stored : the number of all files and their bytes, ``files`` included; ``None`` if the bytes are unknown.
+    protected : as in ``VacuumResult``.
+    """
+
+    version: int
+    cutoff: int
+    retention: int
+    files: Sequence[ExpiredFile]
+    stored: tuple[int, int | None]
+    expiring: tuple[ExpiringFiles, ...] | None = None
+    protected: tuple[str, ...] = ()
 
 
 class Rules(Protocol):
@@ -39,24 +62,26 @@ class Rules(Protocol):
     def table(self) -> str:
         """The table's name in errors."""
 
-    def find(self) -> Sequence[ExpiredFile]:
-        """List the storage and decide which files have expired. Changes nothing."""
-
     @property
-    def version(self) -> int:
-        """The newest version when ``find`` ran."""
+    def kept(self) -> Counter[str]:
+        """Reason -> number of files that are kept for it."""
 
-    def totals(self, files: Sequence[ExpiredFile]) -> tuple[int, int | None]:
-        """The number of all files and their bytes, ``files`` included; ``None`` if the bytes are unknown."""
+    def plan(self) -> Plan:
+        """List the storage, read what keeps files, and decide which files have expired. Changes nothing."""
 
     def unexplained(self, files: Sequence[ExpiredFile]) -> Sequence[ExpiredFile]:
         """Those of ``files`` that the history does not record as removed. May be costly."""
 
-    def delete(self, files: Sequence[ExpiredFile], sweep: Sweep) -> None:
-        """Remove, through ``sweep``, the files that are still not needed. An error says what was done so far."""
+    def refresh(self) -> None:
+        """Read again what keeps files."""
 
-    def result(self, files: Sequence[ExpiredFile], *, deleted: int, dry_run: bool) -> VacuumResult:
-        """The report. ``files``: those chosen for removal in the end."""
+    def why(self, file: ExpiredFile) -> str | None:
+        """Why a file of the plan is needed by now; ``None`` if nothing needs it, as far as ``refresh`` has read."""
+
+    def remove(self, plan: Plan, sweep: Sweep) -> int:
+        """Remove, through ``sweep``, the files that are still not needed, and return the newest version after that. An
+        error says what was done so far.
+        """
 
 
 def run(rules: Rules, guard: VacuumGuard, *, dry_run: bool, now: int) -> VacuumResult:
@@ -66,33 +91,39 @@ def run(rules: Rules, guard: VacuumGuard, *, dry_run: bool, now: int) -> VacuumR
     ------
     RefusedError : the guard forbids it. Whatever ``rules`` raise is raised too.
     """
-    files = rules.find()
+    plan = rules.plan()
     # Inspections and checks do dry runs, and say themselves what those found.
     level = logging.DEBUG if dry_run else logging.INFO
-    _log.log(level, "%s: %s out of use at version %d", rules.table, count(len(files), "file"), rules.version)
-    refused = guard.refusal(files, *rules.totals(files), rules.unexplained)
-    outside = next((file.path for file in files if "://" in file.path), None) if guard.quarantine else None
+    _log.log(level, "%s: %s out of use at version %d", rules.table, count(len(plan.files), "file"), plan.version)
+    refused = guard.refusal(plan.files, *plan.stored, rules.unexplained)
+    outside = next((file.path for file in plan.files if "://" in file.path), None) if guard.quarantine else None
     immovable = outside and f"{outside} lies outside the table's folder, and can't be set aside in it"
     if refused or immovable:
         _log.warning("%s: refused: %s", rules.table, refused or immovable)
     if guard.quarantine:
         rules.storage.check_target(f"{QUARANTINE}/new")
     if dry_run:
-        return replace(rules.result(files, deleted=0, dry_run=True), refused=refused or immovable)
-    guard.check(refused, table=rules.table, version=rules.version)
+        return replace(_result(rules, plan, plan.files), dry_run=True, refused=refused or immovable)
+    guard.check(refused, table=rules.table, version=plan.version)
     if immovable:
         step = "vacuum without the quarantine; object versioning of that bucket serves the same purpose"
-        raise RefusedError(immovable, table=rules.table, version=rules.version, next_step=step)
-    sweep = Sweep(rules.storage, new_batch(now) if guard.quarantine else None)
-    if files:
-        rules.delete(files, sweep)
-    result = rules.result(sweep.files, deleted=sweep.deleted, dry_run=False)
+        raise RefusedError(immovable, table=rules.table, version=plan.version, next_step=step)
+    sweep = Sweep(rules, new_batch(now) if guard.quarantine else None)
+    after = rules.remove(plan, sweep) if plan.files else plan.version
+    result = replace(_result(rules, plan, sweep.files), deleted=sweep.deleted, version_after=after)
     try:
         emptied = empty(rules.storage, now - guard.quarantine_retention)
     except DvMaintenanceError as error:
-        error.done = "; ".join(filter(None, [sweep.done(len(files)) if files else None, error.done])) or None
+        error.done = "; ".join(filter(None, [sweep.done(len(plan.files)) if plan.files else None, error.done])) or None
         raise
     return replace(result, quarantine=sweep.folder if sweep.deleted else None, emptied=emptied)
+
+
+def _result(rules: Rules, plan: Plan, chosen: Sequence[ExpiredFile]) -> VacuumResult:
+    wanted = set(chosen)
+    files, kept = tuple(file for file in plan.files if file in wanted), dict(+rules.kept)
+    expired = ExpiredFiles(plan.version, plan.cutoff, plan.retention, files, kept, plan.expiring)
+    return VacuumResult(expired, 0, False, plan.version, plan.version, protected=plan.protected)
 
 
 @dataclass(slots=True)
@@ -104,21 +135,26 @@ class Sweep:
     deleted : how many of them were removed.
     """
 
-    storage: Storage
+    rules: Rules
     folder: str | None = None
     files: list[ExpiredFile] = field(default_factory=list)
     deleted: int = 0
 
-    def remove(
-        self, files: Sequence[ExpiredFile], still: Callable[[Sequence[ExpiredFile]], Sequence[ExpiredFile]]
-    ) -> StorageError | None:
-        """Remove as many files as possible, and return the first failure. ``still``: checks a batch again, and returns
-        the files that are still not needed.
-        """
+    @property
+    def storage(self) -> Storage:
+        return self.rules.storage
+
+    def still(self, files: Sequence[ExpiredFile]) -> list[ExpiredFile]:
+        """The files that are not needed by now."""
+        return unneeded(files, self.rules.why, self.rules.kept)
+
+    def remove(self, files: Sequence[ExpiredFile]) -> StorageError | None:
+        """Remove as many files as possible, and return the first failure. Those that are needed by now stay."""
         failure: StorageError | None = None
         for at in range(0, len(files), BATCH):
+            self.rules.refresh()
             found = files[at : at + BATCH]
-            batch = still(found)
+            batch = self.still(found)
             gone, failed = self._remove([file.path for file in batch])
             _log.info(
                 "%s: batch of %s: %d %s, %d needed by now",
@@ -164,10 +200,10 @@ class Sweep:
         verb = "deleted" if self.folder is None else f"set aside in {self.folder}"
         return f"{self.deleted} of {planned} expired files {verb}"
 
-    def failed(self, failure: DvMaintenanceError, rules: Rules, planned: int) -> DvMaintenanceError:
+    def failed(self, failure: DvMaintenanceError, plan: Plan) -> DvMaintenanceError:
         """The failure, with what was done and what to do next."""
-        failure.table, failure.version = failure.table or rules.table, failure.version or rules.version
+        failure.table, failure.version = failure.table or self.rules.table, failure.version or plan.version
         if self.deleted:
-            failure.done = failure.done or self.done(planned)
+            failure.done = failure.done or self.done(len(plan.files))
         failure.next_step = failure.next_step or "run again: it continues with the rest"
         return failure

@@ -23,7 +23,7 @@ from dv_maintenance.files.avro.container import read_records
 from dv_maintenance.files.avro.schema import Wanted
 from dv_maintenance.maintenance.vacuum import vacuum
 from dv_maintenance.tables.guard import VacuumRequest
-from dv_maintenance.tables.paimon.vacuum.decision import LEFT
+from dv_maintenance.tables.paimon.vacuum.run import LEFT
 
 HISTORIES = int(os.environ.get("DVM_HISTORIES", "2"))
 # Until the test says otherwise, commits expire nothing.

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.delta.log import history, log_cleanup, segment, timeline
     from dv_maintenance.tables.delta.rows import bounds, change_feed, new_rows, order, skipping, tasks
     from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
-    from dv_maintenance.tables.delta.vacuum import protected as clones
+    from dv_maintenance.tables.delta.vacuum import holders as clones
     from dv_maintenance.tables.delta.vacuum import retention
     from dv_maintenance.tables.delta.verbs import convert, downgrade, engine_sql, manifest, recount, restore
     from dv_maintenance.tables.model import Change, Snapshot, VacuumResult
@@ -33,7 +33,7 @@ else:
     bounds, change_feed, new_rows, order, skipping, tasks = deferred(
         f"{__package__}.rows", "bounds", "change_feed", "new_rows", "order", "skipping", "tasks"
     )
-    clones, retention = deferred(f"{__package__}.vacuum", "protected", "retention")
+    clones, retention = deferred(f"{__package__}.vacuum", "holders", "retention")
     convert, downgrade, engine_sql, manifest, recount, restore = deferred(
         f"{__package__}.verbs", "convert", "downgrade", "engine_sql", "manifest", "recount", "restore"
     )

@@ -10,9 +10,10 @@ from log_writer import HOUR, NOW, Action, LogWriter, add, encoded, remove
 
 from dv_maintenance.errors import DamagedTableError
 from dv_maintenance.storage import Storage
-from dv_maintenance.tables.delta.load import load_snapshot
-from dv_maintenance.tables.delta.log.replay import tombstones
-from dv_maintenance.tables.delta.vacuum.expired import Scope, find_expired, kind_of, needed_files
+from dv_maintenance.tables.delta.load import load_with_tombstones
+from dv_maintenance.tables.delta.vacuum.files import Scope, kind_of
+from dv_maintenance.tables.delta.vacuum.run import _Rules
+from dv_maintenance.tables.guard import VacuumRequest
 
 CUTOFF = NOW - 168 * HOUR
 OLD = CUTOFF - HOUR
@@ -24,17 +25,19 @@ def table(tmp_path: Path) -> LogWriter:
     return LogWriter(tmp_path / "a table")
 
 
+def rules(table: LogWriter, cutoff: int = CUTOFF) -> _Rules:
+    snapshot, removed = load_with_tombstones(table.storage)
+    return _Rules(table.storage, snapshot, removed, VacuumRequest(), 168 * HOUR, NOW - cutoff, cutoff)
+
+
 def expired(table: LogWriter, cutoff: int = CUTOFF, scope: Scope | None = None) -> set[str]:
     """Of all files, those that may go; times of files are as they were written."""
-    snapshot = load_snapshot(table.storage)
-    needed = needed_files(table.storage, snapshot, tombstones(table.storage, snapshot), cutoff)
-    scope = scope or Scope((), iceberg=False)
-
+    found = rules(table, cutoff)
+    found.scope = scope = scope or found.scope
     listed = [scope.shown(*found) for found in table.storage.walk_folders(skip=lambda path: scope.skip(path, True))]
     walked = {info.path for info in table.storage.walk(skip=scope.skip)}
     assert {path for paths in listed for path in paths} == walked
-    files, _ = find_expired(needed, scope, listed, lambda paths: map(table.storage.head, paths), cutoff)
-    return {file.path for file in files}
+    return {file.path for file in found.plan().files}
 
 
 def test_live_files_stay_whatever_their_age_and_orphans_go_by_it(table: LogWriter) -> None:
@@ -253,10 +256,6 @@ def test_why_files_are_kept_is_counted(table: LogWriter) -> None:
     elsewhere: Action = add(f"s3://bucket/{table.data(OLD)}")
     table.commit(add(live), add(removed), elsewhere, at=OLD)
     table.commit(remove(removed, RECENT), at=RECENT)
-    snapshot = load_snapshot(table.storage)
-    needed = needed_files(table.storage, snapshot, tombstones(table.storage, snapshot), CUTOFF)
-    scope = Scope((), iceberg=False)
-    listed = [[info.path for info in table.storage.walk(skip=scope.skip)]]
-    files, kept = find_expired(needed, scope, listed, lambda paths: map(table.storage.head, paths), CUTOFF)
-    assert files == []
-    assert sorted(kept.values()) == [1, 1, 1, 1, 1]
+    found = rules(table)
+    assert found.plan().files == []
+    assert sorted((+found.kept).values()) == [1, 1, 1, 1, 1]

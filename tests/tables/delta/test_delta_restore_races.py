@@ -22,10 +22,9 @@ from dv_maintenance.tables.delta.commit import publish
 from dv_maintenance.tables.delta.commit.publish import Draft, operation_info
 from dv_maintenance.tables.delta.commit.rewrites import commit_info_only
 from dv_maintenance.tables.delta.load import load_snapshot
-from dv_maintenance.tables.delta.log.replay import tombstones
 from dv_maintenance.tables.delta.log.segment import read_commit
 from dv_maintenance.tables.delta.table import DeltaTable
-from dv_maintenance.tables.delta.vacuum.expired import needed_files
+from dv_maintenance.tables.delta.vacuum.names import named_in
 from dv_maintenance.tables.delta.vacuum.run import vacuum
 from dv_maintenance.tables.delta.verbs.restore import restore
 from dv_maintenance.tables.guard import VacuumRequest
@@ -64,8 +63,7 @@ def lost(folder: Path) -> set[str]:
     """Files that the newest version needs and that are not there."""
     storage = Storage(str(folder))
     snapshot = load_snapshot(storage)
-    needed = needed_files(storage, snapshot, tombstones(storage, snapshot), NEVER)
-    return {path for path in needed.live if not (folder / path).exists()}
+    return {path for path in named_in(storage, snapshot.files).paths if not (folder / path).exists()}
 
 
 def restores(storage: Storage) -> RestoreResult:

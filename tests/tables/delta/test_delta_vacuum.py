@@ -30,6 +30,7 @@ from dv_maintenance.tables.delta.vacuum.retention import interval_millis
 from dv_maintenance.tables.delta.vacuum.run import vacuum
 from dv_maintenance.tables.guard import VacuumRequest
 from dv_maintenance.tables.model import VacuumResult
+from dv_maintenance.tables.sweep import delete_batch
 from dv_maintenance.testing.delta_builder import DeltaBuilder
 
 if TYPE_CHECKING:
@@ -340,20 +341,41 @@ def test_a_file_that_came_back_meanwhile_is_not_deleted(table: LogWriter, monkey
     assert result.deleted == 2
 
 
+def prolong(table: LogWriter) -> None:
+    metadata = next(action for action in read_commit(table.storage, 0) if "metaData" in action)
+    metadata["metaData"]["configuration"]["delta.deletedFileRetentionDuration"] = "interval 3 weeks"
+    table.version = open_table(str(table.path)).version()
+    table.commit(metadata, at=NOW)
+
+
 def test_a_retention_that_was_prolonged_meanwhile_counts(table: LogWriter, monkeypatch: pytest.MonkeyPatch) -> None:
-    def prolong(storage: Storage, operation: str, *args: Any) -> int:
+    def prolonged(storage: Storage, operation: str, *args: Any) -> int:
         version = commit_info_only(storage, operation, *args)
         if operation == "VACUUM START":
-            metadata = next(a for a in read_commit(storage, 0) if "metaData" in a)
-            metadata["metaData"]["configuration"]["delta.deletedFileRetentionDuration"] = "interval 3 weeks"
-            table.version = version
-            table.commit(metadata, at=NOW)
+            prolong(table)
         return version
 
-    monkeypatch.setattr("dv_maintenance.tables.delta.vacuum.run.commit_info_only", prolong)
+    monkeypatch.setattr("dv_maintenance.tables.delta.vacuum.run.commit_info_only", prolonged)
     files = table.files()
     assert vacuum(table.storage, VacuumRequest(now=NOW)).deleted == 0
     assert table.files() == files
+
+
+def test_a_prolonged_retention_counts_for_every_batch_after_it(
+    table: LogWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def deleted(storage: Storage, paths: list[str]) -> tuple[int, StorageError | None]:
+        if len(gone) == 0:
+            prolong(table)
+        gone.extend(paths)
+        return delete_batch(storage, paths)
+
+    gone: list[str] = []
+    monkeypatch.setattr("dv_maintenance.tables.vacuum.BATCH", 1)
+    monkeypatch.setattr("dv_maintenance.tables.vacuum.delete_batch", deleted)
+    result = vacuum(table.storage, VacuumRequest(now=NOW))
+    assert (result.deleted, gone[1:]) == (1, [])
+    assert sum(path.endswith((".parquet", ".bin")) for path in table.files()) == 4
 
 
 def test_a_file_that_cannot_be_deleted_stops_no_other_and_fails_the_run(

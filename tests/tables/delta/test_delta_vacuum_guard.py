@@ -17,7 +17,7 @@ from dv_maintenance.storage import Storage
 from dv_maintenance.tables import open_table
 from dv_maintenance.tables.delta.load import load_snapshot
 from dv_maintenance.tables.delta.log.checkpoint_writer import write_checkpoint
-from dv_maintenance.tables.delta.vacuum.protected import StreamOffset, stream_offset
+from dv_maintenance.tables.delta.vacuum.streams import StreamOffset, stream_offset
 from dv_maintenance.tables.guard import VacuumGuard, VacuumRequest
 
 OLD = NOW - 1000 * HOUR

@@ -48,7 +48,7 @@ from dv_maintenance.tables.guard import VacuumGuard, VacuumRequest
 from dv_maintenance.tables.lance.log.manifest import parse_manifest
 from dv_maintenance.tables.lance.log.versions import manifest_name
 from dv_maintenance.tables.lance.table import LanceTable
-from dv_maintenance.tables.lance.vacuum import expired
+from dv_maintenance.tables.lance.vacuum import holders
 from dv_maintenance.tables.lance.vacuum import run as cleanup
 from dv_maintenance.tables.model import VacuumResult
 
@@ -171,7 +171,7 @@ def test_a_version_goes_by_how_long_it_has_been_superseded(table: Path, pylance:
     assert gone(result) & manifests(*range(1, 7)) == manifests(1, 2, 3)
     assert (result.expired.cutoff, result.expired.retention) == (times[4] + 1, 14 * DAY)
     assert [each["version"] for each in pylance.dataset(str(table)).version_refs()] == [4, 5, 6]
-    assert result.expired.kept[expired.CURRENT] > 0
+    assert result.expired.kept[holders.CURRENT] > 0
 
 
 def test_lance_goes_by_the_age_of_the_version_itself(table: Path, pylance: ModuleType) -> None:
@@ -221,7 +221,7 @@ def test_the_newest_never_goes_and_tags_hold_theirs(table: Path, pylance: Module
     before = rows(pylance, table, "keep")
     result = opened(table).vacuum()
     assert gone(result) & manifests(*range(1, 7)) == manifests(1, 2, 4, 5)
-    assert result.expired.kept[expired.TAGGED] == 3  # manifest, transaction, deletion file
+    assert result.expired.kept[holders.TAGGED] == 3  # manifest, transaction, deletion file
     assert rows(pylance, table, "keep") == before
     pylance.dataset(str(table)).tags.delete("keep")
     assert gone(opened(table).vacuum()) & manifests(3) == manifests(3)
@@ -239,7 +239,7 @@ def test_the_config_says_how_long_and_how_many(table: Path, pylance: ModuleType)
     assert gone(result) & manifests(*range(1, 8)) == manifests(1, 2, 3)
     result = opened(table).vacuum(VacuumRequest(retention=0, allow_short_retention=True, dry_run=True))
     assert gone(result) & manifests(*range(1, 8)) == manifests(1, 2, 3)
-    assert result.expired.kept[expired.RETAINED] > 0
+    assert result.expired.kept[holders.RETAINED] > 0
 
 
 @pytest.mark.parametrize(
@@ -262,6 +262,7 @@ def test_a_retention_that_is_too_short_or_makes_no_sense(
     with pytest.raises(DvMaintenanceError, match=error) as caught:
         opened(table).vacuum(VacuumRequest(retention=retention))
     assert isinstance(caught.value, UsageError if retention == -1 else RefusedError)
+    assert "{" not in str(caught.value.next_step)
     assert files(table) == before
 
 
@@ -276,8 +277,8 @@ def test_orphans_by_age_also_behind_an_old_tag(table: Path, pylance: ModuleType)
     result = opened(table).vacuum()
     assert files(table) >= young | foreign
     assert not files(table) & old
-    assert result.expired.kept[expired.FOREIGN] == len(foreign)
-    assert result.expired.kept[expired.YOUNG] == len(young)
+    assert result.expired.kept[cleanup.FOREIGN] == len(foreign)
+    assert result.expired.kept[cleanup.YOUNG] == len(young)
     assert not (table / "data/a").exists()
     assert not any((table / "_indices").glob("a*"))
     # Lance never lists the deletion files and transactions among those: its listing ends at the oldest kept version.
@@ -311,7 +312,7 @@ def test_what_killed_writers_staged_goes_by_age_but_never_a_version_to_come(tabl
     result = opened(table).vacuum()
     assert not files(table) & old
     assert files(table) >= young | live
-    assert result.expired.kept[expired.UNFINISHED] == 2
+    assert result.expired.kept[cleanup.UNFINISHED] == 2
     # The version is there now: its staged manifest is a copy, or lost.
     pylance.write_dataset(pa.table({"id": [1]}), str(table), mode="append")
     opened(table).vacuum()
@@ -364,7 +365,7 @@ def test_output_of_a_compaction_that_is_not_committed_stays(table: Path, pylance
     before = rows(pylance, table)
     result = opened(table).vacuum()
     assert result.deleted > 0
-    assert result.expired.kept[expired.YOUNG] == 1
+    assert result.expired.kept[cleanup.YOUNG] == 1
     Compaction.commit(pylance.dataset(str(table)), results, {})
     assert sorted(rows(pylance, table)["id"].to_pylist()) == sorted(before["id"].to_pylist())
     assert len(pylance.dataset(str(table)).get_fragments()) == 1
@@ -421,7 +422,7 @@ def test_a_detached_version_and_what_it_names_stays(table: Path, pylance: Module
     result = opened(table).vacuum()
     assert gone(result) >= manifests(1, 2, 3, 4, 5, 6)
     # Its manifest and transaction, four data files, one deletion file.
-    assert result.expired.kept[expired.DETACHED] == 7
+    assert result.expired.kept[holders.DETACHED] == 7
     assert rows(pylance, table, detached.version) == expected
 
 
@@ -441,7 +442,7 @@ def test_branches_keep_what_they_share(table: Path, pylance: ModuleType) -> None
     refs = set((table / "_refs").rglob("*"))
     result = opened(table).vacuum()
     assert gone(result) & manifests(*range(1, 8)) == manifests(1, 2, 4, 5, 6, 7)
-    assert result.expired.kept[expired.BRANCHED] > 0
+    assert result.expired.kept[holders.BRANCHED] > 0
     assert {name: rows(pylance, table, (name, None)) for name in before} == before
     assert {path: path.stat().st_mtime_ns for path in (table / "tree").rglob("*")} == tree
     assert set((table / "_refs").rglob("*")) == refs
@@ -486,7 +487,7 @@ def test_protected_clones_keep_what_they_share(table: Path, pylance: ModuleType,
     (tmp_path / "cc").rename(tmp_path / "moved")
     guarded = opened(table).protecting([str(tmp_path / "c")])
     result = guarded.vacuum()
-    assert result.expired.kept[expired.CLONED] > 0
+    assert result.expired.kept[holders.CLONED] > 0
     assert result.deleted > 0
     places = [tmp_path / "moved", tmp_path / "c/tree/of_clone"]
     assert [rows(pylance, place) for place in places] == before
@@ -589,15 +590,15 @@ def test_row_ids_in_files_of_their_own_stop_it(table: Path) -> None:
 
 def before_batch(monkeypatch: pytest.MonkeyPatch, number: int, do: Callable[[], object]) -> None:
     """Something happens right before the ``number``-th check before a deletion."""
-    catch_up, calls = cleanup._Cleanup._read_again, []
+    catch_up, calls = cleanup._Rules.refresh, []
 
-    def interfered(self: Any, *, manifests_are_gone: bool) -> None:
-        calls.append(manifests_are_gone)
+    def interfered(self: Any) -> None:
+        calls.append(number)
         if len(calls) == number:
             do()
-        catch_up(self, manifests_are_gone=manifests_are_gone)
+        catch_up(self)
 
-    monkeypatch.setattr(cleanup._Cleanup, "_read_again", interfered)
+    monkeypatch.setattr(cleanup._Rules, "refresh", interfered)
 
 
 def check_all(pylance: ModuleType, place: Path) -> None:

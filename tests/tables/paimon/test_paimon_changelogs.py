@@ -16,9 +16,10 @@ from test_paimon_vacuum_histories import STEPS, kept, take
 from test_paimon_vacuum_races import ACTIONS, commit_and_expire, interfered
 
 from dv_maintenance.errors import DamagedTableError, DvMaintenanceError, RefusedError
-from dv_maintenance.tables.paimon.vacuum import decision as plan
+from dv_maintenance.tables.paimon.vacuum.decision import CHANGELOG
 from dv_maintenance.tables.paimon.vacuum.expiry import CURRENT, Rules, Stamp, first_changelog
-from dv_maintenance.tables.paimon.vacuum.retained import read_references
+from dv_maintenance.tables.paimon.vacuum.holders import read_holders
+from dv_maintenance.tables.paimon.vacuum.run import LEFT
 
 PRODUCERS = ("none", "input", "full-compaction", "lookup")
 # A fast-forward leaves changelogs of other numbers than the snapshots have then.
@@ -48,7 +49,7 @@ def test_a_snapshot_leaves_itself_as_a_changelog(tmp_path: Path) -> None:
     before = table.everything()
     dry = table.vacuum(dry_run=True)
     assert table.everything() == before
-    assert (dry.expired.kept[plan.LEFT], dry.expired.kept[plan.CHANGELOG]) == (5, 3 + 2 * 5)
+    assert (dry.expired.kept[LEFT], dry.expired.kept[CHANGELOG]) == (5, 3 + 2 * 5)
     # Files of a compaction are not changes: they are deleted with their snapshots.
     assert gone(dry) == {*(f"snapshot/snapshot-{number}" for number in range(1, 6)), f"bucket-0/{compacted.name}"}
     result = table.vacuum()
@@ -98,7 +99,7 @@ def test_changelogs_expire_by_their_own_options(tmp_path: Path) -> None:
     dry = table.vacuum(dry_run=True)
     going = {f"changelog/changelog-{number}" for number in (1, 2, 3)} | {f"snapshot/snapshot-{n}" for n in (5, 6, 7)}
     assert {path for path in gone(dry) if "manifest" not in path} == going
-    assert dry.expired.kept[plan.LEFT] == 3
+    assert dry.expired.kept[LEFT] == 3
     assert table.vacuum().expired == dry.expired
     assert (table.numbers("changelog"), hints(table)) == ([4, 5, 6, 7], ["4", "7"])
     # The fifth took the files of the first four away, so that its changelog keeps them.
@@ -133,7 +134,7 @@ def test_a_changelog_that_expires_at_once_is_still_written(tmp_path: Path) -> No
     pairs = [path for number in range(1, 5) for path in (f"changelog/changelog-{number}", "changelog/LATEST")]
     assert written == [*pairs, "snapshot/EARLIEST", "changelog/EARLIEST"]
     assert (table.numbers("changelog"), hints(table)) == ([3, 4], ["3", "4"])
-    assert (result.expired.kept[plan.LEFT], result.deleted) == (2, len(gone(result)))
+    assert (result.expired.kept[LEFT], result.deleted) == (2, len(gone(result)))
     assert table.stored() == table.root_needs()
 
 
@@ -165,7 +166,7 @@ def test_options_that_no_longer_keep_changelogs(tmp_path: Path) -> None:
     table.add_file()
     result = table.vacuum()
     assert (table.numbers(), table.numbers("changelog")) == ([5], [1, 2, 3])
-    assert set(result.expired.kept) == {CURRENT, plan.CHANGELOG}
+    assert set(result.expired.kept) == {CURRENT, CHANGELOG}
     table.check()
 
 
@@ -239,12 +240,12 @@ def test_changelogs_of_a_number_that_was_given_again_are_read_again(tmp_path: Pa
     table.tag("t", 1)
     table.expire(1)
     layout = table.table().layout
-    before = read_references(layout)
+    before = read_holders(layout)
     table.rollback(1)
     for _ in range(4):
         table.add_with_changelog()
     table.expire(1)
-    after = read_references(layout, before).branches[None]
+    after = read_holders(layout, before).branches[None]
     assert list(after.changelogs) == [1, 2, 3, 4]
     for number, ref in after.changelogs.items():
         assert ref.data == (table.path / f"changelog/changelog-{number}").read_bytes()

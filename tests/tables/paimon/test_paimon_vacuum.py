@@ -36,12 +36,12 @@ from dv_maintenance.storage import Storage
 from dv_maintenance.tables import open_table
 from dv_maintenance.tables.guard import VacuumGuard, VacuumRequest
 from dv_maintenance.tables.paimon.table import PaimonTable
-from dv_maintenance.tables.paimon.vacuum import decision as plan
+from dv_maintenance.tables.paimon.vacuum import decision, reached
 from dv_maintenance.tables.paimon.vacuum import run as vacuum
 from dv_maintenance.tables.paimon.vacuum.expiry import CONSUMED, CURRENT, RECENT, RETAINED
-from dv_maintenance.tables.paimon.vacuum.needed import Needed
-from dv_maintenance.tables.paimon.vacuum.orphans import file_kind
-from dv_maintenance.tables.paimon.vacuum.retained import Branch, Ref, moved
+from dv_maintenance.tables.paimon.vacuum.files import file_kind
+from dv_maintenance.tables.paimon.vacuum.holders import Branch, Ref, moved
+from dv_maintenance.tables.reach.needed import Needed
 
 TABLES = names_in("paimon", (path.parent.parent.name for path in GOLDEN.glob("paimon/*/table/snapshot")))
 UUID = "00000000-dead-4000-8000-00000000000"
@@ -147,7 +147,7 @@ def test_orphans_as_paimons_own_cleaner_names_them(golden_copy: Callable[[str], 
     assert Counter(file.kind for file in dry.expired.files) == {"data": 1, "index": 1, "other": 3}
     # Less than five days, by the retention that is asked for.
     young = table.vacuum(VacuumRequest(retention=6 * DAY, dry_run=True))
-    assert (young.expired.files, young.expired.kept[plan.YOUNG]) == ((), 5)
+    assert (young.expired.files, young.expired.kept[vacuum.YOUNG]) == ((), 5)
     table.vacuum()
     assert not any((place / path).exists() for path in orphans)
     assert observed(place) == before
@@ -222,7 +222,7 @@ def test_consumers_and_tags(tmp_path: Path) -> None:
     table.consume("c", 4)
     result = table.vacuum()
     assert snapshots(result) == [1, 2, 3]
-    assert set(result.expired.kept) == {CURRENT, CONSUMED, plan.TAGGED}
+    assert set(result.expired.kept) == {CURRENT, CONSUMED, decision.TAGGED}
     assert (table.path / "bucket-0" / files[1].name).exists()
     assert not (table.path / "bucket-0" / files[2].name).exists()
     table.check()
@@ -243,7 +243,7 @@ def test_branches(tmp_path: Path) -> None:
     branch.compact(files[:2])
     branch.add_file()
     table.compact(files)
-    assert set(table.vacuum().expired.kept) == {CURRENT, plan.BRANCHED}
+    assert set(table.vacuum().expired.kept) == {CURRENT, decision.BRANCHED}
     table.check()
     assert branch.numbers() == [2, 3, 4]
     tmp = f"branch/branch-b/snapshot/.snapshot-9.{UUID}1.tmp"
@@ -426,7 +426,7 @@ def test_files_outside_of_the_table(tmp_path: Path) -> None:
     result = table.vacuum(lite=True)
     assert [place.exists() for place in places] == [False, True, True, True]
     assert (own / "other").exists()
-    assert result.expired.kept[plan.OUTSIDE] == 4
+    assert result.expired.kept[reached.OUTSIDE] == 4
 
 
 def test_files_that_are_not_orphans(tmp_path: Path) -> None:
@@ -463,8 +463,8 @@ def test_files_that_are_not_orphans(tmp_path: Path) -> None:
     files = {str(path.relative_to(table.path)) for path in table.path.rglob("*") if path.is_file()}
     assert files >= {*left, own, young}
     assert not files & set(went)
-    assert result.expired.kept[plan.YOUNG] == 1
-    assert result.expired.kept[plan.FOREIGN] == 6
+    assert result.expired.kept[vacuum.YOUNG] == 1
+    assert result.expired.kept[vacuum.FOREIGN] == 6
     (table.path / "snapshot/snapshot-x").unlink()
     table.check()
 
@@ -498,7 +498,7 @@ def test_a_table_that_nobody_wrote_to(tmp_path: Path) -> None:
     table = lake(tmp_path / "t")
     table.new_file()
     result = table.vacuum(now=table.now + 9 * DAY)
-    assert (result.expired.files, result.expired.kept, result.version_after) == ((), {plan.NO_SNAPSHOT: 1}, 0)
+    assert (result.expired.files, result.expired.kept, result.version_after) == ((), {vacuum.NO_SNAPSHOT: 1}, 0)
 
 
 def test_manifests_are_read_once(tmp_path: Path) -> None:
@@ -688,7 +688,7 @@ def test_changelogs_of_a_branch_keep_their_files(table: Lake) -> None:
     table.lakes.clear()
     result = table.vacuum()
     # Its list and its data file; the manifest is in the newest snapshot, too. Indexes are no changes.
-    assert result.expired.kept[plan.CHANGELOG] == 2
+    assert result.expired.kept[decision.CHANGELOG] == 2
     manifest = records(table.path, delta)[0]["_FILE_NAME"]
     assert (table.path / "manifest" / manifest).exists()
     table.check()
@@ -696,7 +696,7 @@ def test_changelogs_of_a_branch_keep_their_files(table: Lake) -> None:
 
 def test_the_gate_holds_if_the_plan_is_wrong(table: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """Even if the plan is wrong, nothing is deleted."""
-    monkeypatch.setattr(Needed, "add", lambda *_: None)
+    monkeypatch.setattr(Needed, "add", lambda *_, **__: None)
     table.put(f"bucket-0/data-{UUID}1-0.parquet", b"orphan")
     before = table.everything()
     with pytest.raises(VerificationError, match="the newest snapshot needs it"):

@@ -1,9 +1,13 @@
-"""Delete the files that a Delta table no longer needs: list or read the log, decide, check again, delete, log it.
+"""Vacuum a Delta table: list it or read the log, plan, check again, delete, log it.
 
-``expired`` decides; this module reads and deletes. The order makes it safe: the log is read once more after
-``VACUUM START`` is committed, and only files that this newest version does not need either are deleted. Restores of
-this package wait for the ``VACUUM END`` (see ``restore``). Other tools may add deleted files again, so the log is read
-again before each batch, and once more after the ``VACUUM END``: files that were added too late are reported.
+A file expires if nothing needs it (``holders``), if it is neither hidden nor foreign nor part of another table
+(``files``), and if it was modified before the cutoff: a writer may be about to commit a younger one, or a change feed
+to read it.
+
+The order makes it safe: the log is read once more after ``VACUUM START`` is committed, and only files that this newest
+version does not need either are deleted. Restores of this package wait for the ``VACUUM END`` (see ``restore``). Other
+tools may add deleted files again, so new commits are read before each batch, and once more after the ``VACUUM END``:
+files that were added too late are reported.
 
 Folders are decided as they are listed, with a log that may be older than the listing. Files committed in between are
 either new, so the cutoff keeps them, or older, as after a restore, so the second reading of the log finds them. No file
@@ -16,7 +20,6 @@ from __future__ import annotations
 import stat
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import islice
@@ -26,9 +29,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dv_maintenance.errors import DamagedTableError, DvMaintenanceError, RefusedError, StorageError, UsageError
+from dv_maintenance.errors import DamagedTableError, DvMaintenanceError, StorageError
 from dv_maintenance.files.arrays import bools, combined, int64s, numbers
-from dv_maintenance.remedies import Remedy, setting
 from dv_maintenance.storage import FileInfo, RawName
 from dv_maintenance.storage.failures import storage_failure
 from dv_maintenance.tables.delta.commit.presence import listed
@@ -38,19 +40,10 @@ from dv_maintenance.tables.delta.load import load_with_tombstones
 from dv_maintenance.tables.delta.log.segment import LOG
 from dv_maintenance.tables.delta.rows.schema import partition_physical_names
 from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
-from dv_maintenance.tables.delta.vacuum.expired import (
-    FOREIGN,
-    LIVE,
-    YOUNG,
-    Needed,
-    Protected,
-    Scope,
-    find_expired,
-    needed_files,
-    path_of,
-)
+from dv_maintenance.tables.delta.vacuum.files import Scope, kind_of
+from dv_maintenance.tables.delta.vacuum.holders import LIVE, Protected, add_state, inside, protected_files
 from dv_maintenance.tables.delta.vacuum.named_since import NamedSince
-from dv_maintenance.tables.delta.vacuum.protected import protected_files
+from dv_maintenance.tables.delta.vacuum.names import path_of, paths_of
 from dv_maintenance.tables.delta.vacuum.retention import RETENTION, own_retention
 from dv_maintenance.tables.delta.vacuum.running import END, START
 from dv_maintenance.tables.delta.vacuum.watermark import (
@@ -62,16 +55,21 @@ from dv_maintenance.tables.delta.vacuum.watermark import (
     write_watermark,
 )
 from dv_maintenance.tables.expiring import by_day
-from dv_maintenance.tables.guard import VACUUM_DEFAULTS, VacuumGuard, VacuumRequest
-from dv_maintenance.tables.model import ExpiredFile, ExpiredFiles, ExpiringFiles, VacuumResult
+from dv_maintenance.tables.guard import VACUUM_DEFAULTS, VacuumRequest
+from dv_maintenance.tables.model import ExpiredFile, ExpiringFiles, VacuumResult
+from dv_maintenance.tables.reach.needed import Needed
+from dv_maintenance.tables.reach.retention import applied_retention
+from dv_maintenance.tables.reach.unneeded import KnownFile, divided, unneeded
 from dv_maintenance.tables.sweep import remove_empty_folders
-from dv_maintenance.tables.vacuum import Sweep, run
+from dv_maintenance.tables.vacuum import Plan, Sweep, run
 
 if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
 
 __all__ = ["vacuum"]
 
+FOREIGN = "hidden, foreign or of another table"
+YOUNG = "younger than the retention"
 _STAT_THREADS = 16
 _PAGE = 1000
 
@@ -98,12 +96,19 @@ def vacuum(storage: Storage, request: VacuumRequest = VACUUM_DEFAULTS) -> Vacuum
     check_writable(snapshot, "vacuum")
     storage.check_target(f"{LOG}/new")
     own = own_retention(snapshot)
-    asked, now = request.retention, request.moment
-    if asked is not None:
-        _check_retention(snapshot, asked, own, request.allow_short_retention)
-    cutoff = now - (own if asked is None else asked)
-
-    rules = _Rules(storage, snapshot, removed, asked, own, cutoff, request.lite, request.guard, request.clones)
+    kept_for = applied_retention(
+        request.retention,
+        own,
+        allow_short=request.allow_short_retention,
+        source=RETENTION,
+        loses="running writers would lose files that they are about to commit, and readers and time travel would lose "
+        "files that they still need",
+        lower="the table property",
+        table=snapshot.table,
+        version=snapshot.version,
+    )
+    now = request.moment
+    rules = _Rules(storage, snapshot, removed, request, own, kept_for, now - kept_for)
     result = run(rules, request.guard, dry_run=request.dry_run, now=now)
     # The watermark must stay, so that lite vacuums find the protected files once their protection ends.
     if not request.dry_run and not any(rules.kept[reason] for reason in rules.protected.reasons):
@@ -120,134 +125,145 @@ class _Rules:
     """Delta's part of a vacuum run.
 
     removed : the tombstones of the snapshot.
-    requested : the caller's retention, milliseconds; ``None`` for the table's own.
-    own : the table's retention, milliseconds.
+    own, kept_for : the table's retention, and the one to apply, milliseconds.
     cutoff : epoch milliseconds.
-    after : the newest version after the run.
-    gone : protected files that do not exist.
+    young : epoch milliseconds; files modified since then stay. Before the cutoff if the retention was prolonged since.
+    forgotten : see ``add_state``.
+    past : paths that expired tombstones name: they belong to this table whatever their names look like.
+    since : commits after the last reading of the whole log; ``None`` before ``VACUUM START``.
     """
 
     storage: Storage
     snapshot: DeltaSnapshot
     removed: pa.Table
-    requested: int | None
+    request: VacuumRequest
     own: int
+    kept_for: int
     cutoff: int
-    lite: bool
-    guard: VacuumGuard
-    clones: Sequence[str]
-    kept: Counter[str] = field(default_factory=Counter)
-    after: int = -1
-    folders: int = 0
+    young: int = field(init=False)
+    scope: Scope = field(init=False)
     watermark: Watermark = field(init=False)
-    forgotten: set[str] = field(init=False)  # see needed_files
+    forgotten: set[str] = field(init=False)
     protected: Protected = field(init=False)
-    past: AbstractSet[str] = field(init=False)
-    gone: set[str] = field(default_factory=set)
+    past: set[str] = field(init=False)
+    needed: Needed = field(default_factory=Needed)
+    kept: Counter[str] = field(default_factory=Counter)
     since: NamedSince | None = None
 
     def __post_init__(self) -> None:
-        kept_for = self.own if self.requested is None else self.requested
-        self.after = self.snapshot.version
+        self.young, self.scope = self.cutoff, _scope(self.snapshot)
         self.watermark = read_watermark(self.storage, self.snapshot, self.cutoff)
-        longer = kept_for > self.own
+        longer = self.kept_for > self.own
         self.forgotten = removed_since(self.storage, self.snapshot, self.watermark, self.cutoff) if longer else set()
-        self.protected = protected_files(self.storage, self.snapshot, self.guard, self.clones)
+        self.protected = protected_files(self.storage, self.snapshot, self.request)
 
     @property
     def table(self) -> str:
         return self.storage.uri
 
-    @property
-    def version(self) -> int:
-        return self.snapshot.version
+    # -- planning --------------------------------------------------------------------------------------------------
 
-    def find(self) -> Sequence[ExpiredFile]:
+    def plan(self) -> Plan:
         storage, snapshot = self.storage, self.snapshot
-        needed = needed_files(storage, snapshot, self.removed, self.cutoff, self.forgotten, self.protected)
-        scope = _scope(snapshot)
-        seen: dict[str, FileInfo] = {}
-        found = [removed_files(storage, snapshot, self.watermark)] if self.lite else self._walk(scope, needed, seen)
-        stat = lambda paths: _stat(storage, paths, seen)  # noqa: E731
-        files, self.kept = find_expired(needed, scope, found, stat, self.cutoff)
-        self.past = needed.past
-        return files
-
-    def _walk(self, scope: Scope, needed: Needed, seen: dict[str, FileInfo]) -> Iterator[Collection[str]]:
-        """The table's files. ``seen`` receives the sizes and times that an object store lists for files not live."""
-        gone = set(self.protected.paths)
-        for paths in self._folders(scope) if self.storage.is_local else self._pages(scope, needed, seen):
+        add_state(self.needed, storage, snapshot, self.removed, self.cutoff, self.forgotten)
+        is_recent = inside(self.removed, self.cutoff)
+        recent, past = self.removed.filter(is_recent), self.removed.filter(pc.invert(is_recent))
+        self.past = paths_of(storage, past["path"]).paths
+        seen, gone, rest = dict[str, FileInfo](), set(self.protected.needed), list[str]()
+        for paths in [removed_files(storage, snapshot, self.watermark)] if self.request.lite else self._walk(seen):
+            rest += unneeded(paths, self._reason, self.kept)
             gone.difference_update(paths)
-            yield paths
-        self.gone = {path for path in gone if scope.holds(path)}
+        files = self._expired(rest, seen)
+        return Plan(
+            snapshot.version,
+            self.cutoff,
+            self.kept_for,
+            files,
+            self._stored(files, recent),
+            self._expiring(recent),
+            self.protected.summary(() if self.request.lite else filter(self.scope.holds, gone)),
+        )
 
-    def _folders(self, scope: Scope) -> Iterator[list[str]]:
-        for folder, paths in self.storage.walk_folders(skip=lambda path: scope.skip(path, True)):
-            yield scope.shown(folder, paths)
+    def _reason(self, path: str) -> str | None:
+        return self.needed.why(path) or self.protected.needed.why(path)
 
-    def _pages(self, scope: Scope, needed: Needed, seen: dict[str, FileInfo]) -> Iterator[list[str]]:
-        infos = self.storage.walk(skip=scope.skip, by_folder=bool(self.snapshot.partition_columns))
+    def _walk(self, seen: dict[str, FileInfo]) -> Iterator[Collection[str]]:
+        """The table's files. ``seen`` receives the sizes and times that an object store lists for unneeded files."""
+        if self.storage.is_local:
+            for folder, paths in self.storage.walk_folders(skip=lambda path: self.scope.skip(path, True)):
+                yield self.scope.shown(folder, paths)
+            return
+        infos = self.storage.walk(skip=self.scope.skip, by_folder=bool(self.snapshot.partition_columns))
         while page := list(islice(infos, _PAGE)):
-            seen.update((info.path, info) for info in page if info.path not in needed.live)
+            seen.update((info.path, info) for info in page if self._reason(info.path) is None)
             yield [info.path for info in page]
 
-    def totals(self, files: Sequence[ExpiredFile]) -> tuple[int, int]:
+    def _expired(self, paths: Sequence[str], seen: Mapping[str, FileInfo]) -> list[ExpiredFile]:
+        """Those of the paths, which nothing needs, that have expired."""
+        kinds: dict[str, str] = {}
+        for path in paths:
+            kind = kind_of(path) or ("other" if path in self.past else None)
+            if kind and self.scope.holds(path):
+                kinds[path] = kind
+        self.kept[FOREIGN] += len(paths) - len(kinds)
+        stored = _stat(self.storage, list(kinds), seen)
+        found = divided([(info, KnownFile(info.path, kinds[info.path])) for info in stored], self.cutoff)
+        self.kept[YOUNG] += found.young
+        return sorted(found.expired, key=lambda file: file.path)
+
+    def _stored(self, files: Sequence[ExpiredFile], recent: pa.Table) -> tuple[int, int]:
         """Number and bytes of live files, files inside the retention, and files to delete. Sizes come from the log."""
-        recent = self.removed.filter(pc.greater_equal(self.removed["deletion_timestamp"], int64s([self.cutoff])[0]))
         size = sum(pc.sum(sizes).as_py() or 0 for sizes in (self.snapshot.files["size"], recent["size"]))
         listed = self.kept.total() - self.kept[FOREIGN]
-        count = self.snapshot.files.num_rows + recent.num_rows if self.lite else listed
+        count = self.snapshot.files.num_rows + recent.num_rows if self.request.lite else listed
         return count + len(files), size + sum(file.size for file in files)
 
-    def unexplained(self, files: Sequence[ExpiredFile]) -> Sequence[ExpiredFile]:
-        unknown = [file for file in files if file.path not in self.past]
-        known = taken_out(self.storage, self.watermark) if unknown else set()
-        return [file for file in unknown if file.path not in known]
-
-    def result(self, files: Sequence[ExpiredFile], *, deleted: int, dry_run: bool) -> VacuumResult:
-        retention = self.own if self.requested is None else self.requested
-        expiring = self._expiring(retention)
-        expired = ExpiredFiles(self.version, self.cutoff, retention, tuple(files), dict(self.kept), expiring)
-        protected = self.protected.summary(self.gone)
-        return VacuumResult(expired, deleted, dry_run, self.version, self.after, protected=protected)
-
-    def _expiring(self, retention: int) -> tuple[ExpiringFiles, ...]:
+    def _expiring(self, recent: pa.Table) -> tuple[ExpiringFiles, ...]:
         """Data files that tombstones inside the retention name, with sizes from the log. Excludes files outside the
         table, which are never deleted, and protected files, whose end of protection is unknown.
         """
-        recent = self.removed.filter(pc.greater_equal(self.removed["deletion_timestamp"], int64s([self.cutoff])[0]))
         outside = pc.match_substring_regex(recent["path"], "://|^/")
-        live = pc.is_in(recent["path"], value_set=self.snapshot.files["path"].combine_chunks())
-        recent = recent.filter(pc.invert(pc.or_(outside, live)))
+        recent = recent.filter(pc.invert(outside))
+        # A table of the few recent paths takes less memory than one of all live paths.
+        live = self.snapshot.files["path"]
+        live = live.filter(pc.is_in(live, value_set=combined(recent["path"])))
+        recent = recent.filter(pc.invert(pc.is_in(recent["path"], value_set=combined(live))))
         if self.protected.reasons:
             names = recent["path"].to_pylist()
-            held = [self.protected.reason(path_of(self.storage, RawName(name))) is not None for name in names]
+            held = [self.protected.needed.why(path_of(self.storage, RawName(name))) is not None for name in names]
             recent = recent.filter(bools(np.logical_not(held)))
         # Not group_by: it imports pyarrow.dataset, and with it pandas.
         paths = combined(recent["path"]).dictionary_encode()
         last, size = np.zeros((2, len(paths.dictionary)), np.int64)
         np.maximum.at(last, numbers(paths.indices), numbers(combined(recent["deletion_timestamp"])))
         np.maximum.at(size, numbers(paths.indices), numbers(combined(pc.fill_null(recent["size"], int64s([0])[0]))))
-        return by_day(last + retention, size)
+        return by_day(last + self.kept_for, size)
 
-    # -- deleting --------------------------------------------------------------------------------------------------
+    def unexplained(self, files: Sequence[ExpiredFile]) -> Sequence[ExpiredFile]:
+        unknown = [file for file in files if file.path not in self.past]
+        known = taken_out(self.storage, self.watermark) if unknown else set()
+        return [file for file in unknown if file.path not in known]
 
-    def delete(self, files: Sequence[ExpiredFile], sweep: Sweep) -> None:
-        checked = self.requested is None or self.requested >= self.own
-        start = {"retentionCheckEnabled": checked, "defaultRetentionMillis": self.own}
-        if self.requested is not None:
-            start["specifiedRetentionMillis"] = self.requested
+    # -- removing --------------------------------------------------------------------------------------------------
+
+    def remove(self, plan: Plan, sweep: Sweep) -> int:
+        files, asked = plan.files, self.request.retention
+        start = {"retentionCheckEnabled": asked is None or asked >= self.own, "defaultRetentionMillis": self.own}
+        if asked is not None:
+            start["specifiedRetentionMillis"] = asked
         sizes = {"numFilesToDelete": len(files), "sizeOfDataToDelete": sum(file.size for file in files)}
         commit_info_only(self.storage, START, start, sizes)
         failure: DvMaintenanceError | None = None
+        folders = 0
         try:
-            failure = self._sweep(files, sweep)
+            failure = sweep.remove(files)
+            folders = remove_empty_folders(self.storage, (file.path for file in sweep.files))
         except DvMaintenanceError as error:
             failure = error
         try:
             status = {"status": "FAILED" if failure else "COMPLETED"}
-            metrics = {"numDeletedFiles": sweep.deleted, "numVacuumedDirectories": self.folders}
-            self.after = commit_info_only(self.storage, END, status, metrics)
+            metrics = {"numDeletedFiles": sweep.deleted, "numVacuumedDirectories": folders}
+            after = commit_info_only(self.storage, END, status, metrics)
         except DvMaintenanceError as error:
             error.done = f"{sweep.done(len(files))}, but {END} is not in the log"
             raise
@@ -257,40 +273,27 @@ class _Rules:
             failure = failure or error
         if failure is not None:
             failure.done = sweep.done(len(files))
-            raise sweep.failed(failure, self, len(files))
+            raise sweep.failed(failure, plan)
+        return after
 
-    def _sweep(self, files: Sequence[ExpiredFile], sweep: Sweep) -> DvMaintenanceError | None:
-        """Delete as many of the still expired files as possible; return the first failure."""
-        version, expired = self._still_expired(files)
-        since = self.since = NamedSince(self.storage, version)
+    def refresh(self) -> None:
+        """Read the whole log once, when ``VACUUM START`` is in it, and then the commits since."""
+        if self.since is None or self.since.refresh():
+            self._read_state()
 
-        def still(batch: Sequence[ExpiredFile]) -> Sequence[ExpiredFile]:
-            since.refresh()
-            if since.changed:
-                since.changed = False
-                _, batch = self._still_expired(batch)
-            needed = sum(since.needs(file.path) for file in batch)
-            self.kept[LIVE] += needed
-            return [file for file in batch if not since.needs(file.path)] if needed else batch
-
-        failure = sweep.remove(expired, still)
-        self.folders = remove_empty_folders(self.storage, (file.path for file in sweep.files))
-        return failure
-
-    def _still_expired(self, files: Sequence[ExpiredFile]) -> tuple[int, list[ExpiredFile]]:
-        """The newest version, and the files that it does not need either: another writer may have restored some."""
+    def _read_state(self) -> None:
+        """Add what the newest version needs: another writer may have restored files, or prolonged the retention."""
         snapshot, removed = load_with_tombstones(self.storage)
         check_writable(snapshot, "vacuum")
-        cutoff = self.cutoff - (0 if self.requested is not None else max(0, own_retention(snapshot) - self.own))
-        needed = needed_files(self.storage, snapshot, removed, cutoff, self.forgotten, self.protected)
-        still = []
-        for file in files:
-            reason = needed.reason(file.path) or (YOUNG if file.modified >= cutoff else None)
-            if reason is None:
-                still.append(file)
-            else:
-                self.kept[reason] += 1
-        return snapshot.version, still
+        if self.request.retention is None:
+            self.young = min(self.young, self.cutoff - max(0, own_retention(snapshot) - self.own))
+        add_state(self.needed, self.storage, snapshot, removed, self.young, self.forgotten)
+        self.since = self.since or NamedSince(self.storage, snapshot.version)
+
+    def why(self, file: ExpiredFile) -> str | None:
+        if (reason := self._reason(file.path) or (YOUNG if file.modified >= self.young else None)) is not None:
+            return reason
+        return LIVE if self.since is not None and self.since.needs(file.path) else None
 
     def _came_back(self, sweep: Sweep) -> DvMaintenanceError | None:
         """The failure to report if a version up to the END names deleted files again; files set aside are put back."""
@@ -311,28 +314,6 @@ class _Rules:
             f"them earlier and ignored {START}",
             next_step=f"restore a version other than the one that {versions[0]} restored, or copy the files back from "
             "a backup; during a vacuum do not run restores with a tool that does not check the log for vacuums",
-        )
-
-
-# -- retention ---------------------------------------------------------------------------------------------------
-
-
-def _check_retention(snapshot: DeltaSnapshot, requested: int, own: int, allow_short: bool) -> None:
-    if requested < 0:
-        raise UsageError("the retention is negative", table=snapshot.table, next_step="give a duration such as 168h")
-    if requested < own and not allow_short:
-        from dv_maintenance.units import format_duration
-
-        raise RefusedError(
-            f"a retention of {format_duration(requested)} is shorter than the table's own {format_duration(own)} "
-            f"({RETENTION}): running writers would lose files that they are about to commit, and readers and time "
-            "travel would lose files that they still need",
-            table=snapshot.table,
-            version=snapshot.version,
-            next_step=Remedy(
-                "give at least {}, lower the table property, or, if nothing else uses the table now, give {}",
-                (setting("retention", format_duration(own)), setting("allow_short_retention", True)),
-            ),
         )
 
 

@@ -7,19 +7,17 @@ vacuumed from its log.
 
 from __future__ import annotations
 
-import posixpath
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import orjson
 
-from dv_maintenance.dv.descriptor import DvDescriptor
 from dv_maintenance.errors import DamagedDeletionVectorError, RefusedError
 from dv_maintenance.storage import RawName
 from dv_maintenance.tables.delta.commit.conflicts import logical_key
 from dv_maintenance.tables.delta.log.segment import LOG, CommitFile, commit_path, read_commits, refuse_late_listing
-from dv_maintenance.tables.delta.vacuum.expired import path_of
+from dv_maintenance.tables.delta.vacuum.names import dv_path, path_of
 
 if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
@@ -87,18 +85,12 @@ def removed_files(storage: Storage, snapshot: DeltaSnapshot, mark: Watermark) ->
             version=snapshot.version,
             next_step="run a full vacuum once; lite ones can continue from there",
         )
-    paths: set[str] = set()
-    for file, actions in read_commits(storage, [mark.commits[version] for version in range(first, mark.settled + 1)]):
-        for action in actions:
-            paths.update(_removed_by(storage, action, file.path))
-    return paths
+    return _removed(storage, [mark.commits[version] for version in range(first, mark.settled + 1)])
 
 
 def taken_out(storage: Storage, mark: Watermark) -> set[str]:
     """Paths that any commit in the log removed: data, DV and change files. Raises DamagedTableError."""
-    commits = list(mark.commits.values())
-    actions = ((action, file.path) for file, actions in read_commits(storage, commits) for action in actions)
-    return {path for action, where in actions for path in _removed_by(storage, action, where)}
+    return _removed(storage, list(mark.commits.values()))
 
 
 def removed_since(storage: Storage, snapshot: DeltaSnapshot, mark: Watermark, cutoff: int) -> set[str]:
@@ -119,8 +111,11 @@ def removed_since(storage: Storage, snapshot: DeltaSnapshot, mark: Watermark, cu
             next_step="give a shorter retention, or raise the table's delta.deletedFileRetentionDuration and "
             "delta.logRetentionDuration and wait until they have passed",
         )
-    window = [commit for commit in commits.values() if commit.modified >= cutoff]
-    actions = ((action, file.path) for file, actions in read_commits(storage, window) for action in actions)
+    return _removed(storage, [commit for commit in commits.values() if commit.modified >= cutoff])
+
+
+def _removed(storage: Storage, commits: Sequence[CommitFile]) -> set[str]:
+    actions = ((action, file.path) for file, actions in read_commits(storage, commits) for action in actions)
     return {path for action, where in actions for path in _removed_by(storage, action, where)}
 
 
@@ -129,17 +124,12 @@ def _removed_by(storage: Storage, action: Action, where: str) -> Iterator[str]:
     if body is None:
         return
     yield logical_key(body, lambda name: path_of(storage, RawName(name)), where=where).path
-    dv = body.get("deletionVector")
-    if dv is None:
-        return
     try:
-        descriptor = DvDescriptor.from_json(dv)
-        if descriptor.storage_type == "u":
-            yield posixpath.normpath(descriptor.relative_path())
-        elif descriptor.storage_type == "p":
-            yield path_of(storage, RawName(descriptor.path_or_inline))
+        dv = dv_path(storage, body)
     except DamagedDeletionVectorError:
         return  # names no file to delete; a full vacuum finds the file, if there is one
+    if dv is not None:
+        yield dv
 
 
 def _commits(storage: Storage, newest: int) -> dict[int, CommitFile]:

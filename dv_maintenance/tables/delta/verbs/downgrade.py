@@ -33,7 +33,7 @@ from dv_maintenance.tables.delta.log.log_cleanup import LogFiles, delete_before,
 from dv_maintenance.tables.delta.log.replay import tombstones
 from dv_maintenance.tables.delta.log.segment import read_commit
 from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
-from dv_maintenance.tables.delta.vacuum.expired import path_of
+from dv_maintenance.tables.delta.vacuum.names import path_of
 from dv_maintenance.tables.delta.vacuum.retention import DEFAULT_RETENTION, RETENTION, interval_millis
 from dv_maintenance.units import format_duration
 

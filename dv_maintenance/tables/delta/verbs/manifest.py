@@ -22,7 +22,7 @@ from dv_maintenance.storage import RawName
 from dv_maintenance.storage.rehearsal import Rehearsal
 from dv_maintenance.tables.delta.features import check_writable
 from dv_maintenance.tables.delta.rows.partitions import hive_folder
-from dv_maintenance.tables.delta.vacuum.expired import path_of
+from dv_maintenance.tables.delta.vacuum.names import path_of
 from dv_maintenance.tables.model import ManifestResult
 from dv_maintenance.tables.sweep import remove_empty_folders
 

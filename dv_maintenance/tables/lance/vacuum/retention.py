@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from dv_maintenance.errors import RefusedError, UsageError
-from dv_maintenance.remedies import Remedy, setting
+from dv_maintenance.errors import RefusedError
+from dv_maintenance.tables.reach.retention import applied_retention
 from dv_maintenance.units import limited
 
 if TYPE_CHECKING:
@@ -90,27 +90,16 @@ def retention_of(manifest: Manifest, table: str, asked: int | None, *, allow_sho
     UsageError : ``asked`` is negative.
     RefusedError : ``asked`` is shorter than the table's own retention, or that is invalid.
     """
-    own = own_retention(manifest, table)
-    if asked is None:
-        return own
-    if asked < 0:
-        raise UsageError("the retention is negative", table=table, next_step="give a duration such as 168h")
-    if asked < own and not allow_short:
-        from dv_maintenance.units import format_duration
-
-        source = OLDER_THAN if OLDER_THAN in manifest.config else "Lance's default"
-        raise RefusedError(
-            f"a retention of {format_duration(asked)} is shorter than the table's own {format_duration(own)} "
-            f"({source}): readers and time travel would lose versions that they still read",
-            table=table,
-            version=manifest.version,
-            next_step=Remedy(
-                f"give at least {{}}, lower {OLDER_THAN} in the table's config, or, if nothing else uses the table "
-                "now, give {{}}",
-                (setting("retention", format_duration(own)), setting("allow_short_retention", True)),
-            ),
-        )
-    return asked
+    return applied_retention(
+        asked,
+        own_retention(manifest, table),
+        allow_short=allow_short,
+        source=OLDER_THAN if OLDER_THAN in manifest.config else "Lance's default",
+        loses="readers and time travel would lose versions that they still read",
+        lower=f"{OLDER_THAN} in the table's config",
+        table=table,
+        version=manifest.version,
+    )
 
 
 def _unclear(key: str, reason: str, example: str, manifest: Manifest, table: str) -> RefusedError:

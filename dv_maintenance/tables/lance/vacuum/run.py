@@ -1,13 +1,22 @@
-"""Vacuum a Lance table: list, read manifests, decide, check again, delete.
+"""Vacuum a Lance table: list, read manifests, plan, check again, delete.
 
-``expired`` decides; this module lists, reads and deletes. Manifests are deleted first, oldest first, then their
-transactions, then the files that they named, so a manifest never names a missing file. Before each batch the versions,
-tags, branches and clones are read again, and everything with a new reference is kept: a restore of an old version, a
-tag on it, a branch from it, a commit of files that were written long ago. Files are deleted only after every manifest
-of an expired version, so that no new reference to them can be created from then on. One race remains: a restore that
-read its manifest before that and commits after the last check.
+**Versions** expire as ``holders`` says. **Files** with names that Lance gives (``files``) expire
 
-Lance's own ``cleanup_old_versions`` is not used: it uses the age of versions (see ``expired``), does not know clones,
+1. at once, if an expired version names them and no retained version does;
+2. later, if no version ever named them: once everything written under the same key is older than a week, or than the
+   retention if that is longer. Their writer may have failed, or may not have committed yet. This rule covers files of
+   every kind, also manifests that writers stage as ``N.manifest-UUID``. A catalog may point to such a file until
+   somebody gives it its final name, so it is kept unless that name, or a newer version, exists.
+   Lance's own cleanup keeps deletion files and transactions that are younger than the oldest version it keeps, so an
+   old tag preserves orphans forever.
+
+Manifests are deleted first, oldest first, then their transactions, then the files that they named, so a manifest never
+names a missing file. Before each batch the versions, tags, branches and clones are read again, and everything with a
+new reference is kept: a restore of an old version, a tag on it, a branch from it, a commit of files that were written
+long ago. Files are deleted only after every manifest of an expired version, so that no new reference to them can be
+created from then on. One race remains: a restore that read its manifest before that and commits after the last check.
+
+Lance's own ``cleanup_old_versions`` is not used: it uses the age of versions (see ``holders``), does not know clones,
 and an old tag hides orphans from it.
 
 The order has a cost: if a run stops between manifests and files, the files are orphans for the next run, which deletes
@@ -17,25 +26,22 @@ them when they are old enough.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Final, TypeVar
+from typing import Final
 
 from dv_maintenance.errors import (
     ConflictError,
     DamagedTableError,
     DvMaintenanceError,
-    RefusedError,
     UnsupportedFeatureError,
     UsageError,
 )
 from dv_maintenance.files.protobuf import BYTES, Shape, parse
-from dv_maintenance.remedies import Remedy, setting
 from dv_maintenance.storage import FileInfo, Storage, staged_for
 from dv_maintenance.tables.expiring import by_day
-from dv_maintenance.tables.guard import VACUUM_DEFAULTS, VacuumRequest
+from dv_maintenance.tables.guard import VACUUM_DEFAULTS, VacuumGuard, VacuumRequest
 from dv_maintenance.tables.lance.features import check_cleanable, check_no_overlays
 from dv_maintenance.tables.lance.layout import DATA, check_folders
 from dv_maintenance.tables.lance.log.manifest import Manifest, parse_fragment
@@ -51,14 +57,33 @@ from dv_maintenance.tables.lance.log.versions import (
     read_manifest,
     version_file,
 )
-from dv_maintenance.tables.lance.vacuum import expired
-from dv_maintenance.tables.lance.vacuum.expired import Committed
-from dv_maintenance.tables.lance.vacuum.retained import TREE, References, read_references, unreadable
+from dv_maintenance.tables.lance.vacuum.files import (
+    FOLDERS,
+    HINT,
+    INDICES,
+    REFS,
+    keys_of,
+    known_file,
+    staged_manifest,
+)
+from dv_maintenance.tables.lance.vacuum.holders import (
+    CURRENT,
+    DETACHED,
+    RECENT,
+    RETAINED,
+    TAGGED,
+    TREE,
+    Holders,
+    read_holders,
+    unreadable,
+)
 from dv_maintenance.tables.lance.vacuum.retention import retained_versions, retention_of
-from dv_maintenance.tables.model import ExpiredFile, ExpiredFiles, ExpiringFiles, VacuumResult
+from dv_maintenance.tables.model import ExpiredFile, ExpiringFiles, VacuumResult
 from dv_maintenance.tables.parallel import in_parallel
+from dv_maintenance.tables.reach.needed import Needed, pinned
+from dv_maintenance.tables.reach.unneeded import KnownFile, Unneeded, divided, unneeded
 from dv_maintenance.tables.sweep import remove_empty_folders
-from dv_maintenance.tables.vacuum import Sweep, run
+from dv_maintenance.tables.vacuum import Plan, Sweep, run
 from dv_maintenance.units import count
 
 __all__ = ["ORPHAN_AGE", "vacuum"]
@@ -66,12 +91,13 @@ __all__ = ["ORPHAN_AGE", "vacuum"]
 ORPHAN_AGE: Final = 7 * 86_400_000
 """Milliseconds for which a file that no version names is kept. As in Lance, no writer may take longer."""
 
+YOUNG: Final = "in no version, but young: a writer may be about to commit it"
+UNFINISHED: Final = "the manifest of a version that may yet be committed"
+FOREIGN: Final = "not named as Lance names its files"
 # Manifests read at once before their files are added.
 _BATCH: Final = 64
 # Sequences of row ids and versions in files of their own. No writer creates them, and their names are not specified.
 _EXTERNAL: Final[Shape] = {6: BYTES, 8: BYTES, 10: BYTES}
-
-T = TypeVar("T")
 
 
 def vacuum(storage: Storage, request: VacuumRequest = VACUUM_DEFAULTS) -> VacuumResult:
@@ -99,19 +125,19 @@ def vacuum(storage: Storage, request: VacuumRequest = VACUUM_DEFAULTS) -> Vacuum
     check_cleanable(newest, storage.uri)
     check_folders(storage)
     kept_for = retention_of(newest, storage.uri, request.retention, allow_short=request.allow_short_retention)
-    cleanup = _Cleanup(
+    rules = _Rules(
         storage=storage,
         root=root(storage, newest.branch) if f"/{TREE}/" in storage.uri else storage,
         branch=newest.branch,
         clones=tuple(_clone(storage, place) for place in request.clones),
-        pins=frozenset(guard.versions),
+        guard=guard,
         kept_for=kept_for,
         cutoff=now - kept_for,
         young=now - max(kept_for, ORPHAN_AGE),
         retained=retained_versions(newest, storage.uri),
         version=newest.version,
     )
-    return run(cleanup, guard, dry_run=request.dry_run, now=now)
+    return run(rules, guard, dry_run=request.dry_run, now=now)
 
 
 def _clone(storage: Storage, place: str) -> Storage:
@@ -122,179 +148,200 @@ def _clone(storage: Storage, place: str) -> Storage:
 
 
 @dataclass(slots=True)
-class _Cleanup:
-    """One run.
+class _Rules:
+    """Lance's part of a vacuum run.
 
-    needed : key -> why the file is kept. It only grows.
-    past : keys that expired versions named.
-    read : URIs of the manifests whose keys are in ``needed``.
+    young : epoch milliseconds; a file that no version names is kept unless it is older.
+    retained : how many of the newest versions are kept.
+    why_kept : version -> why it is kept.
+    expired : the other versions.
+    unread : expired versions with manifests not read yet.
+    past : keys that expired versions named, and those of their manifests.
+    read : URIs of the manifests whose files are in ``needed``.
+    known : fragments, as manifests spell them, whose files are in ``needed``; the same for files named through a base
+        path; and those whose files are in ``past``.
+    manifests_gone : whether the manifests of all expired versions were removed.
     """
 
     storage: Storage
     root: Storage
     branch: str | None
     clones: tuple[Storage, ...]
-    pins: frozenset[int]
+    guard: VacuumGuard
     kept_for: int
     cutoff: int
     young: int
     retained: int
     version: int
-    needed: dict[str, str] = field(default_factory=dict)
-    past: set[str] = field(default_factory=set)
-    expired: dict[int, VersionFile] = field(default_factory=dict)
-    unread: list[VersionFile] = field(default_factory=list)  # expired versions with manifests not read yet
-    why: dict[int, str] = field(default_factory=dict)  # version -> why it is kept
+    needed: Needed = field(default_factory=Needed)
     kept: Counter[str] = field(default_factory=Counter)
+    why_kept: dict[int, str] = field(default_factory=dict)
+    expired: dict[int, VersionFile] = field(default_factory=dict)
+    unread: list[VersionFile] = field(default_factory=list)
+    past: set[str] = field(default_factory=set)
     read: set[str] = field(default_factory=set)
-    known: set[bytes] = field(default_factory=set)
-    known_elsewhere: set[bytes] = field(default_factory=set)
-    known_past: set[bytes] = field(default_factory=set)
-    listed: list[FileInfo] = field(default_factory=list)
-    files: Sequence[ExpiredFile] = ()
-    named: dict[int, int] = field(default_factory=dict)  # pinned version -> how many files it names
-    superseded: dict[int, int] = field(default_factory=dict)  # version inside the retention -> when, epoch milliseconds
-    last_named: dict[str, int] = field(default_factory=dict)  # key -> the newest of these versions that names it
-    elsewhere: bool = False  # whether branches, clones or detached versions may need files, too
-
-    # -- references ------------------------------------------------------------------------------------------------
+    known: tuple[set[bytes], set[bytes], set[bytes]] = field(default_factory=lambda: (set(), set(), set()))
+    manifests_gone: bool = False
 
     @property
     def table(self) -> str:
         return self.storage.uri
 
-    def find(self) -> Sequence[ExpiredFile]:
-        self._list()
-        return self.decide()
+    # -- planning --------------------------------------------------------------------------------------------------
 
-    def totals(self, files: Sequence[ExpiredFile]) -> tuple[int, int]:
-        del files
-        return len(self.listed), sum(info.size for info in self.listed)
-
-    def result(self, files: Sequence[ExpiredFile], *, deleted: int, dry_run: bool) -> VacuumResult:
-        chosen = set(files)
-        removed = [file for file in self.files if file in chosen]
-        expiring = self._expiring()
-        report = ExpiredFiles(self.version, self.cutoff, self.kept_for, tuple(removed), dict(+self.kept), expiring)
-        pinned = tuple(f"{expired.pinned(pin)}: {count(self.named[pin], 'file')}" for pin in sorted(self.pins))
-        return VacuumResult(report, deleted, dry_run, self.version, self.version, protected=pinned)
-
-    def _expiring(self) -> tuple[ExpiringFiles, ...] | None:
-        """Files that only versions inside the retention name, by the day on which the last of these versions expires.
-        ``None`` if something else keeps versions for an unknown time.
-        """
-        if self.elsewhere or set(self.why.values()) - {expired.CURRENT, expired.RECENT}:
-            return None
-        at, sizes = [], []
-        for info in self.listed:
-            found = expired.known_file(info.path)
-            version = None if found is None else self.last_named.get(found.key)
-            if version is not None and version in self.superseded:
-                at.append(self.superseded[version] + self.kept_for)
-                sizes.append(info.size)
-        return by_day(at, sizes)
-
-    def _list(self) -> None:
+    def plan(self) -> Plan:
         """List files first, then versions. A file committed in between is young, or a later check finds it."""
-        self.listed = [info for folder in expired.FOLDERS for info in self.storage.list(folder, staged=True)]
-        refs = self.storage.list(expired.REFS, staged=True)
-        self.listed += [info for info in refs if staged_for(info.path) is not None]
-        references = self._references()
-        self.version = references.versions[-1].version
-        self._split_versions(references)
-        if self.storage.uri_of(references.versions[-1].path) not in self.read:
+        infos = [info for folder in FOLDERS for info in self.storage.list(folder, staged=True)]
+        infos += [info for info in self.storage.list(REFS, staged=True) if staged_for(info.path) is not None]
+        holders = self._holders()
+        self.version = holders.versions[-1].version
+        sizes = self._split_versions(holders, {info.path: info.modified for info in infos})
+        if self.storage.uri_of(holders.versions[-1].path) not in self.read:
             raise self._conflict("its newest version was deleted or renamed")
-        self._add_others(references)
+        self._need_others(holders)
+        self._need_manifests({info.path for info in infos if info.path.startswith(f"{VERSIONS}/")})
+        files = [(info, known_file(info.path)) for info in infos if info.path != HINT]
+        found = self._divided(unneeded(files, lambda file: self.needed.why(file[1].key), self.kept))
+        order = {"manifest": 0, "transaction": 1}
+        return Plan(
+            self.version,
+            self.cutoff,
+            self.kept_for,
+            sorted(found.expired, key=lambda file: (order.get(file.kind, 2), file.path)),
+            (len(infos), sum(info.size for info in infos)),
+            self._expiring(holders, files),
+            tuple(f"{pinned(version)}: {count(sizes[version], 'file')}" for version in sorted(sizes)),
+        )
 
-    def _references(self) -> References:
-        return read_references(self.storage, self.root, self.branch, self.clones)
+    def _holders(self) -> Holders:
+        return read_holders(self.storage, self.root, self.branch, self.clones)
 
-    def _split_versions(self, references: References) -> None:
-        """Decide, newest first, which versions have expired, and which files the remaining ones need."""
-        files = references.versions[::-1]
-        if lost := self.pins - {file.version for file in files}:
-            raise RefusedError(
-                f"version {min(lost)} is to be protected, but does not exist",
-                table=self.storage.uri,
-                version=self.version,
-                next_step=Remedy("remove it from {} if it is no longer needed", (setting("protected_versions"),)),
-            )
-        tagged = {version for version, why in references.pinned.items() if why == expired.TAGGED}
-        if gone := tagged - {file.version for file in files}:
+    def _split_versions(self, holders: Holders, written: Mapping[str, int]) -> Mapping[int, int]:
+        """Decide, newest first, which versions have expired, and which files the others need. Returns how many files
+        each pinned version names.
+
+        written : path of a manifest -> when it was stored, epoch milliseconds.
+        """
+        files = {file.version: file for file in reversed(holders.versions)}
+        self._check_there(holders, files)
+        pins = set(self.guard.versions)
+        self.why_kept = dict.fromkeys(list(files)[: self.retained], RETAINED)
+        self.why_kept |= {version: why for version, why in holders.held.items() if version in files}
+        self.why_kept |= {version: pinned(version) for version in pins} | {self.version: CURRENT}
+        # A manifest is written at the commit or, in a copied table, later: then only its own time decides. One that was
+        # committed after the listing counts as new.
+        old = {version: written.get(file.path, self.cutoff) < self.cutoff for version, file in files.items()}
+        successor = {older: newer for newer, older in pairwise(files)}
+
+        def is_expired(version: int) -> bool:
+            # Its own time can't be later than its successor's: a successor from a writer with a wrong clock expires
+            # nothing.
+            return version not in self.why_kept and old[version] and old[successor[version]]
+
+        self.unread = [file for version, file in files.items() if is_expired(version)]
+        certain = {file.version for file in self.unread}
+        times, sizes = dict[int, int](), dict[int, int]()
+        # The time of a version that is kept may decide about its predecessor.
+        for manifest in self._manifests([file.path for version, file in files.items() if version not in certain]):
+            version = manifest.version
+            times[version] = manifest.timestamp
+            # Without a time in the manifest only its age in storage counts.
+            old[version] = old[version] or 0 < manifest.timestamp < self.cutoff
+            if is_expired(version):
+                self._add_past(manifest)
+                continue
+            until = None
+            if self.why_kept.setdefault(version, RECENT) == RECENT and successor[version] in times:
+                until = max(times[version], times[successor[version]]) + self.kept_for
+            self._need(self.storage, manifest, self.why_kept[version], until=until)
+            if version in pins:
+                sizes[version] = len(self._keys(self.storage, manifest, set())) + 1
+        self.expired = {version: file for version, file in files.items() if version not in self.why_kept}
+        self.past.update(file.path for file in self.expired.values())
+        return sizes
+
+    def _check_there(self, holders: Holders, there: Collection[int]) -> None:
+        self.guard.check_versions(there, "version", table=self.storage.uri, version=self.version)
+        tagged = {version for version, why in holders.held.items() if why == TAGGED}
+        if gone := tagged.difference(there):
             raise DamagedTableError(
                 f"the manifest of version {min(gone)}, which has a tag, does not exist: its files are unknown",
                 table=self.storage.uri,
                 version=self.version,
                 next_step="restore it from a backup, or delete the tag with dataset.tags.delete(NAME)",
             )
-        written = {info.path: info.modified for info in self.listed}
-        # A manifest that was committed after the listing counts as new.
-        stored = {file.version: Committed(file.version, written.get(file.path, self.cutoff)) for file in files}
-        successor = {file.version: newer.version for newer, file in pairwise(files)}
 
-        def is_expired(version: int) -> bool | None:
-            newer = successor.get(version)
-            return expired.superseded_before(stored[version], None if newer is None else stored[newer], self.cutoff)
+    def _need_manifests(self, paths: Collection[str]) -> None:
+        """Add the listed manifests, except those of expired versions."""
+        for path in paths:
+            name = path.rpartition("/")[2]
+            found, final = version_file(name), staged_manifest(path)
+            if found is not None and found.version not in self.expired:
+                self.needed.add([path], self.why_kept.get(found.version, RECENT))
+            elif detached_names([name]):
+                self.needed.add([path], DETACHED)
+            elif final is not None and final not in paths:
+                staged = version_file(final.rpartition("/")[2])
+                if staged is None or staged.version > self.version:
+                    self.needed.add([path], UNFINISHED)
 
-        for place, file in enumerate(files):
-            if file.version in self.pins:
-                self.why[file.version] = expired.pinned(file.version)
-            elif file.version in references.pinned:
-                self.why[file.version] = references.pinned[file.version]
-            if place < self.retained:
-                self.why.setdefault(file.version, expired.RETAINED)
-        self.why[files[0].version] = expired.CURRENT
-        certain = {file.version for file in files if file.version not in self.why and is_expired(file.version)}
-        # The time of a pinned version may decide about its predecessor.
-        for manifest in _each(self.storage, [file for file in files if file.version not in certain], read_manifest):
-            version = manifest.version
-            stored[version] = replace(stored[version], timestamp=manifest.timestamp)
-            if version not in self.why and not is_expired(version):
-                self.why[version] = expired.RECENT
-                newer = successor.get(version)
-                times = [stored[each].timestamp for each in (version, newer) if each is not None]
-                known = [each for each in times if each is not None]
-                if len(known) == len(times):
-                    self.superseded[version] = max(known)
-            if version in self.why:
-                self._need(self.storage, manifest, self.why[version])
-            else:
-                self._add_past(manifest)
-        self.expired = {file.version: file for file in files if file.version not in self.why}
-        self.unread = [file for file in files if file.version in certain]
+    def _divided(self, files: Sequence[tuple[FileInfo, KnownFile]]) -> Unneeded:
+        found = divided(files, self.young, self.past)
+        if found.unproven and self.unread:
+            self._read_rest()
+            found = divided(files, self.young, self.past)
+        self.kept.update({YOUNG: found.young, FOREIGN: found.foreign})
+        return found
 
-    def _add_others(self, references: References) -> None:
+    def _expiring(
+        self, holders: Holders, files: Sequence[tuple[FileInfo, KnownFile]]
+    ) -> tuple[ExpiringFiles, ...] | None:
+        """Files that only versions inside the retention name, by the day on which the last of these versions expires.
+        ``None`` if something else keeps versions for an unknown time.
+        """
+        if holders.detached or holders.places or set(self.why_kept.values()) - {CURRENT, RECENT}:
+            return None
+        found = ((self.needed.holder(known.key), info.size) for info, known in files)
+        ends = [(holder.until, size) for holder, size in found if holder is not None and holder.until is not None]
+        return by_day([until for until, _ in ends], [size for _, size in ends])
+
+    def unexplained(self, files: Sequence[ExpiredFile]) -> list[ExpiredFile]:
+        """The files that no existing version names, expired or not."""
+        self._read_rest()
+        of_versions = {"manifest", "transaction"}
+        return [file for file in files if file.kind not in of_versions and known_file(file.path).key not in self.past]
+
+    # -- files that manifests need ---------------------------------------------------------------------------------
+
+    def _need_others(self, holders: Holders) -> None:
         """Add the files that detached versions, branches and clones need. Skips manifests that were already read."""
-        self.elsewhere = bool(references.detached or references.places)
-        new = [path for path in references.detached if self.storage.uri_of(path) not in self.read]
-        for manifest in _each(self.storage, new, read_detached):
-            self._need(self.storage, manifest, expired.DETACHED)
-        for place in references.places:
-            new = [path for path in place.versions if place.storage.uri_of(path) not in self.read]
+        for manifest in self._manifests(holders.detached):
+            self._need(self.storage, manifest, DETACHED)
+        for place in holders.places:
             try:
-                for manifest in _each(place.storage, new, _read_any):
+                for manifest in self._manifests(place.versions, place.storage):
                     self._need(place.storage, manifest, place.reason, elsewhere=True)
             except DvMaintenanceError as error:
                 raise unreadable(place, error) from error
 
-    # -- files that manifests need ---------------------------------------------------------------------------------
-
-    def _need(self, storage: Storage, manifest: Manifest, reason: str, *, elsewhere: bool = False) -> None:
+    def _need(
+        self, storage: Storage, manifest: Manifest, why: str, *, until: int | None = None, elsewhere: bool = False
+    ) -> None:
         self.read.add(storage.uri_of(manifest.path))
         check_cleanable(manifest, storage.uri)
-        if elsewhere and not manifest.base_paths:
-            return
-        known = self.known_elsewhere if elsewhere else self.known
-        for key in self._keys(storage, manifest, known, elsewhere=elsewhere):
-            if key not in self.needed and reason == expired.RECENT:
-                self.last_named[key] = manifest.version
-            self.needed.setdefault(key, reason)
-        if not elsewhere and manifest.version in self.pins:
-            self.named[manifest.version] = len(self._keys(storage, manifest, set())) + 1
+        if not elsewhere or manifest.base_paths:
+            keys = self._keys(storage, manifest, self.known[elsewhere], elsewhere=elsewhere)
+            self.needed.add(keys, why, until=until)
 
     def _add_past(self, manifest: Manifest) -> None:
         check_cleanable(manifest, self.storage.uri)
-        self.past |= self._keys(self.storage, manifest, self.known_past)
+        self.past |= self._keys(self.storage, manifest, self.known[2])
+
+    def _read_rest(self) -> None:
+        """Read the manifests of the other expired versions."""
+        for manifest in self._manifests([file.path for file in self.unread]):
+            self._add_past(manifest)
+        self.unread = []
 
     def _keys(self, storage: Storage, manifest: Manifest, known: set[bytes], *, elsewhere: bool = False) -> set[str]:
         """Keys of the files that a manifest names, without those of byte-identical fragments in ``known``."""
@@ -311,136 +358,77 @@ class _Cleanup:
                     next_step="use a newer release of this tool, or Lance itself",
                 )
             known.update(records)
-            keys = expired.keys_of(fragments, manifest.indices(), elsewhere=elsewhere)
+            keys = keys_of(fragments, manifest.indices(), elsewhere=elsewhere)
         if manifest.transaction_file and not elsewhere:
             keys.add(f"{TRANSACTIONS}/{manifest.transaction_file}")
         return keys
 
-    # -- deciding --------------------------------------------------------------------------------------------------
+    def _manifests(self, paths: Iterable[str], storage: Storage | None = None) -> Iterator[Manifest]:
+        """The manifests that are not in ``read``, in order, without those that are deleted concurrently."""
+        place = storage or self.storage
+        new = [path for path in paths if place.uri_of(path) not in self.read]
 
-    def decide(self) -> Sequence[ExpiredFile]:
-        manifests: dict[str, str | None] = {}
-        paths = {info.path for info in self.listed}
-        for info in self.listed:
-            folder, _, name = info.path.rpartition("/")
-            if (final := expired.staged_manifest(info.path)) is not None:
-                staged = version_file(final.rpartition("/")[2])
-                if final not in paths and (staged is None or staged.version > self.version):
-                    manifests[info.path] = expired.UNFINISHED
-                continue
-            found = version_file(name) if folder == VERSIONS else None
-            if found is not None:
-                is_expired = found.version in self.expired
-                manifests[info.path] = None if is_expired else self.why.get(found.version, expired.RECENT)
-            elif folder == VERSIONS and detached_names([name]):
-                manifests[info.path] = expired.DETACHED
-        files, kept, doubtful = expired.find_expired(self.listed, self.needed, self.past, manifests, self.young)
-        if doubtful and self.unread:
-            for manifest in _each(self.storage, self.unread, read_manifest):
-                self._add_past(manifest)
-            files, kept, _ = expired.find_expired(self.listed, self.needed, self.past, manifests, self.young)
-        self.kept, self.files = kept, files
-        return files
+        def read(path: str) -> Manifest | None:
+            found = version_file(path.rpartition("/")[2])
+            try:
+                return read_detached(place, path) if found is None else read_manifest(place, found)
+            except FileNotFoundError:
+                return None
 
-    def unexplained(self, files: Sequence[ExpiredFile]) -> list[ExpiredFile]:
-        """The files that no existing version names, expired or not."""
-        for manifest in _each(self.storage, self.unread, read_manifest):
-            self._add_past(manifest)
-        of_versions = {"manifest", "transaction"}
-        known = {file.path: expired.known_file(file.path) for file in files if file.kind not in of_versions}
-        return [file for file in files if (found := known.get(file.path)) is not None and found.key not in self.past]
+        for at in range(0, len(new), _BATCH):
+            yield from (found for found in in_parallel(place, new[at : at + _BATCH], read) if found is not None)
 
-    # -- deleting --------------------------------------------------------------------------------------------------
+    # -- removing --------------------------------------------------------------------------------------------------
 
-    def delete(self, files: Sequence[ExpiredFile], sweep: Sweep) -> None:
-        manifests = [file for file in files if file.kind == "manifest"]
+    def remove(self, plan: Plan, sweep: Sweep) -> int:
         # Oldest first, so that the remaining history has no gap.
         age = {file.path: file.version for file in self.expired.values()}
-        manifests.sort(key=lambda file: age[file.path])
-        others = [file for file in files if file.kind != "manifest"]
+        manifests = sorted((file for file in plan.files if file.kind == "manifest"), key=lambda file: age[file.path])
+        others = [file for file in plan.files if file.kind != "manifest"]
         try:
-            failure: DvMaintenanceError | None = sweep.remove(manifests, partial(self._still, manifests_are_gone=False))
-            failure = failure or sweep.remove(others, partial(self._still, manifests_are_gone=True))
+            failure: DvMaintenanceError | None = sweep.remove(manifests)
+            self.manifests_gone = True
+            failure = failure or sweep.remove(others)
         except DvMaintenanceError as error:
             failure = error
         finally:
-            self._remove_folders(sweep.files)
+            for folder in (DATA, INDICES):
+                inside = (file.path for file in sweep.files if file.path.startswith(f"{folder}/"))
+                remove_empty_folders(self.storage, (path for path in inside if path.count("/") > 1), below=folder)
         if failure is not None:
-            raise sweep.failed(failure, self, len(files))
+            raise sweep.failed(failure, plan)
+        return plan.version
 
-    def _still(self, files: Sequence[ExpiredFile], *, manifests_are_gone: bool) -> Sequence[ExpiredFile]:
-        self._read_again(manifests_are_gone=manifests_are_gone)
-        reasons = [self._needed_by_now(file) for file in files]
-        self.kept.update(reason for reason in reasons if reason is not None)
-        return [file for file, reason in zip(files, reasons, strict=True) if reason is None]
-
-    def _needed_by_now(self, file: ExpiredFile) -> str | None:
-        if file.kind == "manifest":
-            found = version_file(file.path.rpartition("/")[2])
-            return None if found is None else self.why.get(found.version)
-        known = expired.known_file(file.path)
-        return None if known is None else self.needed.get(known.key)
-
-    def _read_again(self, *, manifests_are_gone: bool) -> None:
-        """Read the references again, and keep the files that new references need."""
-        references = self._references()
-        there = {file.version: file for file in references.versions}
-        if references.versions[-1].version < self.version:
-            raise self._conflict(
-                f"its newest version is {references.versions[-1].version} now: was the table recreated?"
-            )
-        for version, reason in references.pinned.items():
+    def refresh(self) -> None:
+        """Read the versions and everything else again, and keep the files that new ones need."""
+        holders = self._holders()
+        there = {file.version: file for file in holders.versions}
+        if max(there) < self.version:
+            raise self._conflict(f"its newest version is {max(there)} now: was the table recreated?")
+        for version, why in holders.held.items():
             if version in self.expired:
                 if version not in there:
                     raise self._conflict(f"version {version} was deleted while a tag or a branch on it was created")
-                self._keep(version, reason)
+                self._keep(version, why)
         for version, file in there.items():
             old = self.expired.get(version)
             if old is not None and old.path != file.path:
                 raise self._conflict("its manifests were renamed")
-            if old is not None and manifests_are_gone:
-                self._keep(version, expired.RECENT)
-        new = [
-            file for file in references.versions if file.version not in self.why and file.version not in self.expired
-        ]
-        new += [there[version] for version in self.why if version in there]
-        unread = [file for file in new if self.storage.uri_of(file.path) not in self.read]
-        for manifest in _each(self.storage, unread, read_manifest):
-            self._need(self.storage, manifest, self.why.setdefault(manifest.version, expired.CURRENT))
-        self._add_others(references)
+            if old is not None and self.manifests_gone:
+                self._keep(version, RECENT)
+        for manifest in self._manifests([file.path for version, file in there.items() if version not in self.expired]):
+            self._need(self.storage, manifest, self.why_kept.setdefault(manifest.version, CURRENT))
+        self._need_others(holders)
 
-    def _keep(self, version: int, reason: str) -> None:
-        del self.expired[version]
-        self.why[version] = reason
+    def why(self, file: ExpiredFile) -> str | None:
+        return self.needed.why(known_file(file.path).key)
+
+    def _keep(self, version: int, why: str) -> None:
+        self.needed.add([self.expired.pop(version).path], why)
+        self.why_kept[version] = why
 
     def _conflict(self, what: str) -> ConflictError:
         return ConflictError(f"the table changed while it was being vacuumed: {what}", table=self.storage.uri)
-
-    def _remove_folders(self, files: Iterable[ExpiredFile]) -> None:
-        for folder in (DATA, expired.INDICES):
-            inside = (file.path for file in files if file.path.startswith(f"{folder}/") and file.path.count("/") > 1)
-            remove_empty_folders(self.storage, inside, below=folder)
-
-
-# -- reading ---------------------------------------------------------------------------------------------------------
-
-
-def _read_any(storage: Storage, path: str) -> Manifest:
-    found = version_file(path.rpartition("/")[2])
-    return read_detached(storage, path) if found is None else read_manifest(storage, found)
-
-
-def _each(storage: Storage, files: Sequence[T], read: Callable[[Storage, T], Manifest]) -> Iterator[Manifest]:
-    """The manifests in order, without those that are deleted concurrently."""
-
-    def read_one(file: T) -> Manifest | None:
-        try:
-            return read(storage, file)
-        except FileNotFoundError:
-            return None
-
-    for at in range(0, len(files), _BATCH):
-        yield from (found for found in in_parallel(storage, files[at : at + _BATCH], read_one) if found is not None)
 
 
 def _has_external(record: bytes) -> bool:

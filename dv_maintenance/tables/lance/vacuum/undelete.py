@@ -15,7 +15,7 @@ from dv_maintenance.tables.lance.layout import DATA, DELETIONS
 from dv_maintenance.tables.lance.log.history import manifests
 from dv_maintenance.tables.lance.log.manifest import Manifest, parse_fragment
 from dv_maintenance.tables.lance.log.versions import VERSIONS, VersionFile, all_versions, read_manifest, version_file
-from dv_maintenance.tables.lance.vacuum.expired import FOLDERS, INDICES
+from dv_maintenance.tables.lance.vacuum.files import FOLDERS, INDICES
 from dv_maintenance.units import count
 
 if TYPE_CHECKING:

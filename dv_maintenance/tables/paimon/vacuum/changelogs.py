@@ -33,7 +33,7 @@ from dv_maintenance.errors import DamagedTableError, RefusedError
 from dv_maintenance.tables.paimon.layout import Layout
 from dv_maintenance.tables.paimon.log.documents import Document
 from dv_maintenance.tables.paimon.vacuum.expiry import Rules, Stamp, first_changelog
-from dv_maintenance.tables.paimon.vacuum.retained import Branch, Ref
+from dv_maintenance.tables.paimon.vacuum.holders import Branch, Ref
 
 __all__ = ["NOTHING", "ChangelogPlan", "changelog_plan", "is_same", "refuse_overwrite"]
 

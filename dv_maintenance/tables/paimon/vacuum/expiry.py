@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
+from dv_maintenance.tables.reach.needed import pinned
+
 __all__ = [
     "CONSUMED",
     "CURRENT",
@@ -29,7 +31,6 @@ __all__ = [
     "Stamp",
     "first_changelog",
     "first_kept",
-    "pinned",
     "reasons",
 ]
 
@@ -37,10 +38,6 @@ CURRENT: Final = "in the newest snapshot"
 RECENT: Final = "in a snapshot that was the newest one inside the retention"
 RETAINED: Final = "in one of the newest snapshots, which the table retains (snapshot.num-retained.min)"
 CONSUMED: Final = "in a snapshot that a consumer has yet to read, or that comes after a pinned one"
-
-
-def pinned(number: int) -> str:
-    return f"in snapshot {number}, which is pinned"
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +109,7 @@ def reasons(
         elif stamp.id > newest - rules.least:
             found[stamp.id] = RETAINED
         elif stamp.id in pins:
-            found[stamp.id] = pinned(stamp.id)
+            found[stamp.id] = pinned(stamp.id, "snapshot")
         elif consumers and stamp.id >= min(consumers.values()):
             found[stamp.id] = CONSUMED
         else:

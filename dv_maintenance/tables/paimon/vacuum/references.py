@@ -1,9 +1,7 @@
 """Resolve snapshots, tags and changelogs to the files that they need, many at once.
 
-Most snapshots of a history share manifests, so each manifest is read once. Data files are numbered. A manifest becomes
-two arrays of numbers: the files that it adds and the files that it deletes. Counting over the manifests of a snapshot
-gives its live files. All other files (lists, manifests, index files, statistics) are identified by name, because names
-are random and never used twice.
+Data files are numbered (``reach.manifests``), and each manifest is read once. All other files (lists, manifests, index
+files, statistics) are identified by name, because names are random and never used twice.
 
 A changelog names all files of its snapshot, but needs fewer. With a list of changes, it needs that list and the files
 in it. Without one, the commits are the changes. Then it needs the base and delta lists, and the appended data files in
@@ -15,31 +13,29 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, Final, TypeGuard
 
 import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
 
 from dv_maintenance.errors import DamagedTableError, DvMaintenanceError, UnsupportedFeatureError
-from dv_maintenance.files.arrays import strings
 from dv_maintenance.files.avro.container import read_records, writer_schema
 from dv_maintenance.files.avro.schema import Wanted, unknown_texts
 from dv_maintenance.tables.paimon.features import POSTPONE_BUCKET
 from dv_maintenance.tables.paimon.layout import INDEX, MANIFEST, Layout
 from dv_maintenance.tables.paimon.log.index_manifest import DELETION_VECTORS
 from dv_maintenance.tables.paimon.log.manifests import ADD, DELETE
+from dv_maintenance.tables.paimon.log.schema import Schema
 from dv_maintenance.tables.paimon.rows.partitions import Partitions
-from dv_maintenance.tables.paimon.vacuum.retained import Ref
+from dv_maintenance.tables.paimon.vacuum.holders import Ref
 from dv_maintenance.tables.parallel import in_parallel
+from dv_maintenance.tables.reach.manifests import Ids, ManifestFiles, live, mentioned
 
 __all__ = [
     "STATISTICS",
     "DataFile",
-    "Ids",
     "MissingError",
     "Named",
     "ReferenceReader",
@@ -48,7 +44,6 @@ __all__ = [
 ]
 
 STATISTICS: Final = "statistics"
-Ids = npt.NDArray[np.int64]
 
 # Number of manifests in memory at once, before their entries become numbers.
 _BATCH: Final = 16
@@ -130,41 +125,32 @@ class MissingError(Exception):
         self.ref = ref
 
 
-@dataclass(frozen=True, slots=True)
-class _Manifest:
-    """Numbers of the files that a manifest adds and deletes."""
-
-    adds: Ids
-    deletes: Ids
-
-
 _Entry = tuple[int, bytes, str, bytes, int, int, tuple[str, ...], str | None, bool]
 _COMPACTED: Final = 1  # _FILE_SOURCE
 
 
 @dataclass(slots=True)
 class ReferenceReader:
-    """Resolves references to files. Each manifest is read once.
-
-    partitions : partitions of the schema that determines the paths.
-    options : the table's options.
-    """
+    """Resolves references to files. Each manifest is read once. ``schema`` determines the paths."""
 
     layout: Layout
-    partitions: Partitions
-    options: Mapping[str, str]
+    schema: Schema
+    _partitions: Partitions = field(init=False)
     _lists: dict[str, tuple[Named, ...] | None] = field(default_factory=dict)
     _counts: dict[str, tuple[int, int]] = field(default_factory=dict)
-    _manifests: dict[str, _Manifest | None] = field(default_factory=dict)
+    _manifests: dict[str, ManifestFiles | None] = field(default_factory=dict)
     _indexes: dict[str, tuple[Named, ...] | None] = field(default_factory=dict)
     _ids: dict[bytes, int] = field(default_factory=dict)
-    _names: list[pa.StringArray] = field(default_factory=list)
+    _names: list[str] = field(default_factory=list)
     _place_of: array[int] = field(default_factory=lambda: array("q"))
     _sizes: array[int] = field(default_factory=lambda: array("q"))
     _places: dict[tuple[bytes, int], int] = field(default_factory=dict)
     _extra: dict[int, tuple[str, ...]] = field(default_factory=dict)
     _external: dict[int, str] = field(default_factory=dict)
     _appended: array[int] = field(default_factory=lambda: array("b"))
+
+    def __post_init__(self) -> None:
+        self._partitions = Partitions(self.schema.partition_fields(), self.schema.options)
 
     def __len__(self) -> int:
         """How many data files are known."""
@@ -196,8 +182,8 @@ class ReferenceReader:
 
     def _of_snapshot(self, ref: Ref, *, partly: bool) -> ReferencedFiles:
         named: list[Named] = []
-        data = self._live(self._listed(ref, (ref.base, ref.delta), named, partly=partly))
-        changes = self._mentioned(self._listed(ref, (ref.changelog,), named, partly=True))
+        data = live(self._listed(ref, (ref.base, ref.delta), named, partly=partly), len(self))
+        changes = mentioned(self._listed(ref, (ref.changelog,), named, partly=True))
         self._add_others(ref, named, partly=partly)
         return ReferencedFiles(data, changes, tuple(named))
 
@@ -207,10 +193,10 @@ class ReferenceReader:
         data = changes = np.zeros(0, np.int64)
         needed = _lists_of(ref, whole=partly)
         if ref.changelog in needed:
-            changes = self._mentioned(self._listed(ref, (ref.changelog,), named, partly=True))
+            changes = mentioned(self._listed(ref, (ref.changelog,), named, partly=True))
         if ref.delta in needed:
-            before = self._live(self._listed(ref, (ref.base,), named, partly=True))
-            own = self._mentioned(self._listed(ref, (ref.delta,), named, partly=True))
+            before = live(self._listed(ref, (ref.base,), named, partly=True), len(self))
+            own = mentioned(self._listed(ref, (ref.delta,), named, partly=True))
             data = np.union1d(before, own)
             if not partly:
                 data = data[np.array(self._appended, np.bool_)[data]]
@@ -229,21 +215,18 @@ class ReferenceReader:
         if ref.statistics:
             named.append(Named(ref.statistics, f"{STATISTICS}/{ref.statistics}", "other", None))
 
-    def names(self, ids: Ids) -> pa.StringArray:
+    def names(self, ids: Ids) -> list[str]:
         """Names of the data files with these numbers, in order."""
-        every = pa.chunked_array(self._names, pa.string()).combine_chunks()
-        return every.take(_arrow(ids))
+        return [self._names[number] for number in ids.tolist()]
 
-    def extras(self) -> Iterator[tuple[int, str]]:
-        """Every extra file, with the number of its data file."""
-        for number, names in self._extra.items():
-            for name in names:
-                yield number, name
+    def extras(self, ids: Ids) -> Iterator[str]:
+        """Names of their extra files."""
+        return (name for number in ids.tolist() for name in self._extra.get(number, ()))
 
     def files(self, ids: Ids) -> Iterator[DataFile]:
         places = list(self._places)
         folders: dict[int, str | None] = {}
-        for number, name in zip(ids.tolist(), self.names(ids).to_pylist(), strict=True):
+        for number, name in zip(ids.tolist(), self.names(ids), strict=True):
             place = self._place_of[number]
             if place not in folders:
                 folders[place] = self._folder(*places[place])
@@ -254,7 +237,7 @@ class ReferenceReader:
 
     def _listed(
         self, ref: Ref, lists: Iterable[str | None], named: list[Named], *, partly: bool
-    ) -> Iterator[_Manifest]:
+    ) -> Iterator[ManifestFiles]:
         """The manifests in the lists. Adds the lists, and all files that they name, to ``named``."""
         for name in filter(None, lists):
             path = self.layout.manifest(name)
@@ -272,22 +255,10 @@ class ReferenceReader:
                 elif not partly:
                     raise MissingError(ref, self.layout.manifest(each.name))
 
-    def _live(self, manifests: Iterable[_Manifest]) -> Ids:
-        """Numbers of the files that have more ADD than DELETE entries, sorted."""
-        counts = np.zeros(len(self), np.int32)
-        for each in manifests:
-            np.add.at(counts, each.adds, 1)
-            np.subtract.at(counts, each.deletes, 1)
-        return np.flatnonzero(counts > 0)
-
-    def _mentioned(self, manifests: Iterable[_Manifest]) -> Ids:
-        parts = [part for each in manifests for part in (each.adds, each.deletes)]
-        return np.unique(np.concatenate(parts)) if parts else np.zeros(0, np.int64)
-
     def _folder(self, partition: bytes, bucket: int) -> str | None:
         """Folder of a bucket, relative to the table; ``None`` if the partition's folder is unknown."""
         try:
-            folder = self.partitions.found[self.partitions.code(partition)].folder
+            folder = self._partitions.found[self._partitions.code(partition)].folder
         except (UnsupportedFeatureError, DamagedTableError):
             return None
         last = "bucket-postpone" if bucket == POSTPONE_BUCKET else f"bucket-{bucket}"
@@ -295,7 +266,7 @@ class ReferenceReader:
 
     @property
     def _data_folder(self) -> str:
-        return self.options.get("data-file.path-directory", "").strip("/")
+        return self.schema.options.get("data-file.path-directory", "").strip("/")
 
     # -- reading --------------------------------------------------------------------------------------------------
 
@@ -360,19 +331,19 @@ class ReferenceReader:
             found.append((kind, key, name, row, bucket, size, tuple(extra), external or None, appended))
         return found
 
-    def _numbered(self, manifest: str, entries: Sequence[_Entry]) -> _Manifest:
+    def _numbered(self, manifest: str, entries: Sequence[_Entry]) -> ManifestFiles:
         """Number the files of a manifest.
 
         Raises
         ------
         DamagedTableError : its counts differ from those in its list, so a live file could seem deleted.
         """
-        adds, deletes, names = array("q"), array("q"), []
+        adds, deletes = array("q"), array("q")
         for kind, key, name, row, bucket, size, extra, external, appended in entries:
             number = self._ids.setdefault(key, len(self._ids))
             if number == len(self._sizes):
                 self._appended.append(appended)
-                names.append(name)
+                self._names.append(name)
                 self._place_of.append(self._places.setdefault((row, bucket), len(self._places)))
                 self._sizes.append(size)
                 if extra:
@@ -387,13 +358,11 @@ class ReferenceReader:
                 f"its list records {self._counts[manifest][0]} and {self._counts[manifest][1]}",
                 table=self.layout.uri,
             )
-        if names:
-            self._names.append(strings(names))
-        return _Manifest(np.array(adds, np.int64), np.array(deletes, np.int64))
+        return ManifestFiles(np.array(adds, np.int64), np.array(deletes, np.int64))
 
     def _read_index(self, data: bytes) -> tuple[Named, ...]:
         found = []
-        in_buckets = self.options.get("index-file-in-data-file-dir", "false").strip().lower() == "true"
+        in_buckets = self.schema.options.get("index-file-in-data-file-dir", "false").strip().lower() == "true"
         for record in _records(data, _INDEX_FILE, _KNOWN_INDEX, "index"):
             row, bucket, kind, name = (
                 record.get(each) for each in ("_PARTITION", "_BUCKET", "_INDEX_TYPE", "_FILE_NAME")
@@ -431,10 +400,6 @@ def _lists_of(ref: Ref, *, whole: bool) -> list[str]:
     if ref.is_changelog and not whole:
         names = [ref.changelog] if ref.changelog else [ref.base, ref.delta] * ref.deltas
     return [name for name in names if name]
-
-
-def _arrow(ids: Ids) -> pa.Int64Array:
-    return pa.Array.from_buffers(pa.int64(), len(ids), [None, pa.py_buffer(np.ascontiguousarray(ids, np.int64))])
 
 
 def is_external(path: str) -> bool:

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from dv_maintenance.errors import RefusedError, UsageError
-from dv_maintenance.remedies import Remedy, setting
+from dv_maintenance.errors import RefusedError
+from dv_maintenance.tables.reach.retention import applied_retention
 from dv_maintenance.units import limited
 
 __all__ = [
@@ -117,24 +117,18 @@ def retention_of(options: Mapping[str, str], table: str, requested: int | None, 
     if most < least:
         raise _unclear(_MOST, f"{most} is less than the {least} of {_LEAST}", str(least), table)
     changelogs = changelog_retention(options, table)
+    kept_for = applied_retention(
+        requested,
+        own,
+        allow_short=allow_short,
+        source=_TIME if _TIME in options else "Paimon's default",
+        loses="readers and time travel would lose snapshots that they still read",
+        lower=f"{_TIME} of the table",
+        table=table,
+    )
     if requested is None:
         return Retention(own, max(ORPHAN_AGE, own), least, _limit(most), changelogs)
-    if requested < 0:
-        raise UsageError("the retention is negative", table=table, next_step="give a duration such as 168h")
-    if requested < own and not allow_short:
-        from dv_maintenance.units import format_duration
-
-        source = _TIME if _TIME in options else "Paimon's default"
-        raise RefusedError(
-            f"a retention of {format_duration(requested)} is shorter than the table's own {format_duration(own)} "
-            f"({source}): readers and time travel would lose snapshots that they still read",
-            table=table,
-            next_step=Remedy(
-                f"give at least {{}}, lower {_TIME} of the table, or, if nothing else uses the table now, give {{}}",
-                (setting("retention", format_duration(own)), setting("allow_short_retention", True)),
-            ),
-        )
-    return Retention(requested, requested if allow_short else max(ORPHAN_AGE, requested), least, None, changelogs)
+    return Retention(kept_for, kept_for if allow_short else max(ORPHAN_AGE, kept_for), least, None, changelogs)
 
 
 def changelog_retention(options: Mapping[str, str], table: str) -> ChangelogRetention | None:

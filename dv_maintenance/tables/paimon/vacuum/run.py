@@ -1,9 +1,9 @@
 """Vacuum a Paimon table: expire snapshots, and delete the files that no snapshot needs.
 
-``expiry`` decides which snapshots expire. ``retained`` reads the references (snapshots, tags, changelogs of every
-branch), ``references`` resolves them to files, ``orphans`` lists the folders, and ``decision`` makes the plan. A file
-is deleted if an expiring snapshot needed it, or if it is old and no snapshot ever named it. In both cases, no retained
-snapshot, tag or changelog of any branch may need it.
+``holders`` reads the references (snapshots, tags, changelogs of every branch), ``decision`` decides which of them go
+(``expiry``, ``changelogs``), ``reached`` resolves them to files (``references``), ``files`` lists the folders, and
+``verification`` checks the outcome independently. A file is deleted if an expiring snapshot needed it, or if it is old
+and no snapshot ever named it. In both cases, no retained snapshot, tag or changelog of any branch may need it.
 
 **Order of steps.**
 
@@ -51,32 +51,39 @@ done. The files of a table do not show whether a REST catalog owns it. Run Paimo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import suppress
+from collections import Counter
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
-from uuid import uuid4
+from typing import Final
 
-from dv_maintenance.errors import DvMaintenanceError
-from dv_maintenance.storage import FileExistsAlreadyError, Storage
-from dv_maintenance.storage.failures import storage_failure
+from dv_maintenance.errors import ConflictError, DvMaintenanceError, RefusedError
+from dv_maintenance.storage import FileInfo, Storage
 from dv_maintenance.tables.guard import VACUUM_DEFAULTS, VacuumRequest
-from dv_maintenance.tables.model import ExpiredFile, ExpiredFiles, VacuumResult
-from dv_maintenance.tables.paimon.layout import CHANGELOG, SNAPSHOT, Layout, numbered, table_layout
-from dv_maintenance.tables.paimon.log.schema import newest_schema
-from dv_maintenance.tables.paimon.vacuum.changelogs import is_same
-from dv_maintenance.tables.paimon.vacuum.decision import MovedError, Plan, check_options, is_unchanged
-from dv_maintenance.tables.paimon.vacuum.retained import Ref, moved, read_references
-from dv_maintenance.tables.vacuum import Sweep, run
-from dv_maintenance.units import parse_count
-
-if TYPE_CHECKING:
-    from dv_maintenance.access import Access
+from dv_maintenance.tables.model import ExpiredFile, VacuumResult
+from dv_maintenance.tables.paimon.features import check_known_kind
+from dv_maintenance.tables.paimon.layout import Layout, table_layout
+from dv_maintenance.tables.paimon.log.schema import Schema, newest_schema
+from dv_maintenance.tables.paimon.vacuum.decision import Decision, MovedError, Terms, conflict, decide
+from dv_maintenance.tables.paimon.vacuum.files import list_files
+from dv_maintenance.tables.paimon.vacuum.holders import Branch, Holders, moved, read_holders
+from dv_maintenance.tables.paimon.vacuum.reached import Reached, external_roots, key_of
+from dv_maintenance.tables.paimon.vacuum.references import Named, ReferenceReader
+from dv_maintenance.tables.paimon.vacuum.removal import ROLLED_BACK, Removal
+from dv_maintenance.tables.paimon.vacuum.retention import Retention, retention_of
+from dv_maintenance.tables.paimon.vacuum.verification import verify
+from dv_maintenance.tables.parallel import in_parallel
+from dv_maintenance.tables.reach.needed import pinned
+from dv_maintenance.tables.reach.unneeded import KnownFile, divided, unneeded
+from dv_maintenance.tables.vacuum import Plan, Sweep, run
+from dv_maintenance.units import count
 
 __all__ = ["check_cleanable", "vacuum"]
 
+LEFT: Final = "kept as the changelog of a snapshot that expires"
+YOUNG: Final = "in no snapshot, but young: a writer may be about to commit it"
+FOREIGN: Final = "not named like a file of Paimon's, or readable only by Paimon"
+NO_SNAPSHOT: Final = "in a table without a snapshot: what a writer is about to commit is unknown"
 _ATTEMPTS: Final = 3  # number of plans before a run gives up because of concurrent changes
-_ROLLED_BACK: Final = "it was rolled back to the snapshot that was just deleted, which has been restored"
 
 
 def vacuum(storage: Storage, request: VacuumRequest = VACUUM_DEFAULTS) -> VacuumResult:
@@ -104,16 +111,17 @@ def vacuum(storage: Storage, request: VacuumRequest = VACUUM_DEFAULTS) -> Vacuum
     StorageError : some files could not be deleted; the message says how many were.
     """
     layout = table_layout(storage)
-    guard, now = request.guard, request.moment
-    guard.refuse_streams("Paimon", table=layout.uri, next_step="give streaming readers a consumer-id: it is respected")
-    attempts = 0
+    request.guard.refuse_streams(
+        "Paimon", table=layout.uri, next_step="give streaming readers a consumer-id: it is respected"
+    )
+    attempts, now = 0, request.moment
     while True:
         attempts += 1
         schema = newest_schema(layout)
-        kept = check_options(layout, schema, request.retention, allow_short=request.allow_short_retention)
-        plan = Plan(layout, schema, kept, now, lite=request.lite, pins=frozenset(guard.versions))
+        retention = _retention(layout, schema, request.retention, allow_short=request.allow_short_retention)
+        terms = Terms(layout, retention, now, frozenset(request.guard.versions))
         try:
-            return run(_Rules(plan), guard, dry_run=request.dry_run, now=now)
+            return run(_Rules(terms, schema, request), request.guard, dry_run=request.dry_run, now=now)
         except MovedError as error:
             if attempts == _ATTEMPTS:
                 raise error.final from error
@@ -126,269 +134,203 @@ def check_cleanable(layout: Layout) -> None:
     ------
     RefusedError, UnsupportedFeatureError, DamagedTableError : as :func:`vacuum`.
     """
-    check_options(layout, newest_schema(layout), None, allow_short=False)
+    _retention(layout, newest_schema(layout), None, allow_short=False)
+
+
+def _retention(layout: Layout, schema: Schema, asked: int | None, *, allow_short: bool) -> Retention:
+    check_known_kind(schema, layout.uri)
+    if ".." in schema.options.get("data-file.path-directory", "").split("/"):
+        raise RefusedError(
+            "data-file.path-directory points outside the table",
+            table=layout.uri,
+            next_step="set it to a folder below the table, or maintain the table with Paimon itself",
+        )
+    return retention_of(schema.options, layout.uri, asked, allow_short=allow_short)
 
 
 @dataclass(slots=True)
 class _Rules:
     """Paimon's part of a vacuum run.
 
-    planned : number of files to delete.
-    removed : deleted snapshots, oldest first.
-    written : changelogs that this run wrote.
+    version : id of the newest snapshot when the plan was made.
+    listed : the files of the table; none for a lite vacuum.
+    decision : the newest one. After the deletion of snapshots and changelogs, everything that is left is retained.
+    orphans : paths of files that no existing snapshot named.
     """
 
-    plan: Plan
-    planned: int = 0
-    removed: list[Ref] = field(default_factory=list)
-    written: list[Ref] = field(default_factory=list)
-    sweep: Sweep = field(init=False)
+    terms: Terms
+    schema: Schema
+    request: VacuumRequest
+    version: int = 0
+    listed: list[tuple[FileInfo, KnownFile]] = field(default_factory=list)
+    decision: Decision = field(init=False)
+    reached: Reached = field(init=False)
+    kept: Counter[str] = field(default_factory=Counter)
+    orphans: frozenset[str] = frozenset()
+    removal: Removal = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.reached = Reached(ReferenceReader(self.layout, self.schema))
+
+    @property
+    def layout(self) -> Layout:
+        return self.terms.layout
 
     @property
     def storage(self) -> Storage:
-        return self.plan.layout.storage
+        return self.layout.storage
 
     @property
     def table(self) -> str:
-        return self.plan.layout.uri
+        return self.layout.uri
 
     @property
-    def version(self) -> int:
-        return self.plan.newest
+    def branch(self) -> Branch:
+        return self.decision.branch
 
-    def find(self) -> Sequence[ExpiredFile]:
-        return self.plan.make()
+    # -- planning --------------------------------------------------------------------------------------------------
 
-    def totals(self, files: Sequence[ExpiredFile]) -> tuple[int, int | None]:
-        return self.plan.totals(files)
+    def plan(self) -> Plan:
+        """Snapshots first, oldest first."""
+        if not self.request.lite:
+            self.listed = list_files(self.layout, self.schema)
+        holders = read_holders(self.layout)
+        self.decision = Decision(self.terms, holders)
+        files: list[ExpiredFile] = []
+        if self.branch.snapshots:
+            files = self._expired(holders)
+        else:
+            self.kept[NO_SNAPSHOT] = len(self.listed)
+        kept_for = self.terms.retention.kept_for
+        stored, protected = self._stored(files), self._protected()
+        return Plan(self.version, self.terms.now - kept_for, kept_for, files, stored, protected=protected)
+
+    def _expired(self, holders: Holders) -> list[ExpiredFile]:
+        self.version = self.branch.newest
+        there = self.branch.snapshots.keys() | {ref.id for ref in self.branch.tags.values()}
+        self.request.guard.check_versions(there, "snapshot", table=self.table, version=self.version)
+        self.decision = decide(self.terms, holders)
+        changelogs, snapshots = self.decision.changelogs, self.branch.snapshots
+        self.kept[LEFT] = len(changelogs.to_write.keys() - changelogs.to_delete)
+        self.reached.add(self.decision, self.version)
+        going = [snapshots[number] for number in self.decision.expired]
+        going += [ref for number, ref in self.branch.changelogs.items() if number in changelogs.to_delete]
+        named = self.reached.expired(going, self.kept)
+        past = self._existing([file for file in named if self.reached.needed.why(file.name) is None])
+        orphans: list[ExpiredFile] = []
+        if self.request.lite:
+            self.kept.update(self.reached.needed.count())
+        else:
+            self.kept.update(self.decision.reasons().values())
+            orphans = self._orphans({file.path for file in past})
+        self.orphans = frozenset(file.path for file in orphans)
+        others = sorted([*past, *orphans], key=lambda file: (file.kind, file.path))
+        return [*(ExpiredFile(ref.path, "manifest", len(ref.data), ref.timestamp) for ref in going), *others]
+
+    def _existing(self, files: Sequence[Named]) -> list[ExpiredFile]:
+        """The files that exist, with size and time: from the listing if it covers them, else by one request each."""
+        listed = {info.path: info for info, _ in self.listed}
+        full = not self.request.lite and self.layout.branch is None
+
+        def info(file: Named) -> FileInfo | None:
+            path = str(file.path)
+            if path in listed:
+                return listed[path]
+            if (full and "://" not in path) or self.storage.beyond_link(path):
+                return None
+            try:
+                return self.storage.head(path)
+            except FileNotFoundError:
+                return None
+
+        found = in_parallel(self.storage, files, info)
+        return [
+            ExpiredFile(each.path, file.kind, each.size, each.modified)
+            for file, each in zip(files, found, strict=True)
+            if each is not None
+        ]
+
+    def _orphans(self, past: Collection[str]) -> list[ExpiredFile]:
+        """The listed files that are old and not needed. Counts why other files are kept."""
+        rest = [file for file in self.listed if file[0].path not in past]
+        rest = unneeded(rest, lambda file: self.reached.needed.why(file[1].key), self.kept)
+        found = divided(rest, self.terms.now - self.terms.retention.orphan_age)
+        self.kept.update({YOUNG: found.young, FOREIGN: found.foreign})
+        return found.expired
+
+    def _stored(self, files: Sequence[ExpiredFile]) -> tuple[int, int | None]:
+        """How many files and bytes exist, including ``files``. Without a listing, the bytes are unknown."""
+        if self.request.lite:
+            return self.kept.total() + len(files), None
+        sizes = {file.path: file.size for file in files} | {info.path: info.size for info, _ in self.listed}
+        return len(sizes), sum(sizes.values())
+
+    def _protected(self) -> tuple[str, ...]:
+        """One line for each pinned snapshot, with the number of files that it needs."""
+        every = {ref.id: ref for ref in (*self.branch.tags.values(), *self.branch.snapshots.values())}
+        pins = sorted(self.terms.pins & every.keys())
+        found = self.reached.reader.resolve([every[number] for number in pins])
+        sizes = (len(each.data) + len(each.named) for each in found)
+        return tuple(f"{pinned(n, 'snapshot')}: {count(size, 'file')}" for n, size in zip(pins, sizes, strict=True))
 
     def unexplained(self, files: Sequence[ExpiredFile]) -> Sequence[ExpiredFile]:
-        return self.plan.unexplained(files)
+        return [file for file in files if file.path in self.orphans]
 
-    def result(self, files: Sequence[ExpiredFile], *, deleted: int, dry_run: bool) -> VacuumResult:
-        plan, kept_for = self.plan, self.plan.retention.kept_for
-        report = ExpiredFiles(plan.newest, plan.now - kept_for, kept_for, tuple(files), dict(+plan.kept))
-        return VacuumResult(report, deleted, dry_run, plan.newest, plan.newest, protected=plan.protected())
+    # -- removing --------------------------------------------------------------------------------------------------
 
-    def delete(self, files: Sequence[ExpiredFile], sweep: Sweep) -> None:
-        plan, self.sweep = self.plan, sweep
-        snapshots = {plan.branch.snapshots[number].path: number for number in plan.expired}
-        changelogs = {ref.path: number for number, ref in plan.branch.changelogs.items()}
-        plan.recheck()
-        files = plan.unneeded(files)
-        plan.verify(files)
-        self.planned = len(files)
+    def remove(self, plan: Plan, sweep: Sweep) -> int:
+        before = self.decision
+        self.removal = removal = Removal(self.layout, self.version, sweep)
+        snapshots = {before.branch.snapshots[number].path: number for number in before.expired}
+        changelogs = {ref.path: number for number, ref in before.branch.changelogs.items()}
+        self.decision = before.again(read_holders(self.layout, before.holders))
+        self.reached.add(self.decision, self.version)
+        files = sweep.still(plan.files)
+        listed = {known.key for _, known in self.listed}
+        full = not self.request.lite and self.layout.branch is None
+        newest = self.branch.snapshots[self.branch.newest]
+        verify(self.reached.reader, newest, files, listed if full else None, version=self.version)
         try:
-            expired = set(plan.expired)
-            self._delete_snapshots([file for file in files if snapshots.get(file.path) in expired])
-            self._delete_changelogs([file for file in files if changelogs.get(file.path) in plan.changelogs.to_delete])
-            self.storage.fence.outside = tuple(plan.external_roots)
-            rest = [file for file in files if file.path not in snapshots and file.path not in changelogs]
-            failure = sweep.remove(rest, self._still)
+            expired, going = set(self.decision.expired), self.decision.changelogs.to_delete
+            removal.delete_snapshots(self.decision, [file for file in files if snapshots.get(file.path) in expired])
+            removal.delete_changelogs(self.decision, [file for file in files if changelogs.get(file.path) in going])
+            self.storage.fence.outside = tuple(external_roots(self.schema.options))
+            failure = sweep.remove(
+                [file for file in files if file.path not in snapshots and file.path not in changelogs]
+            )
         except MovedError as error:
             # Files were deleted: too late to plan again.
-            error.final.done = self._done()
+            error.final.done = removal.done(len(files))
             raise error.final from error
         except DvMaintenanceError as error:
-            error.table, error.done = error.table or self.table, error.done or self._done()
+            error.table, error.done = error.table or self.table, error.done or removal.done(len(files))
             raise
         if failure is not None:
-            failure.done = self._done()
+            failure.done = removal.done(len(files))
             failure.next_step = (
                 "run again: the remaining files are deleted once they are old enough for files without a snapshot"
             )
-            raise sweep.failed(failure, self, self.planned)
+            raise sweep.failed(failure, plan)
+        return plan.version
 
-    def _still(self, files: Sequence[ExpiredFile]) -> Sequence[ExpiredFile]:
-        self._recheck()
-        return self.plan.unneeded(files)
+    def why(self, file: ExpiredFile) -> str | None:
+        return self.reached.needed.why(key_of(file))
 
-    def _done(self) -> str | None:
-        if not self.sweep.deleted:
-            written = f"{self.written[-1].path} was written" if self.written else None
-            return written and f"nothing was deleted, but {written}; a later run would write it as well"
-        until = f", snapshots up to {self.removed[-1].id} among them" if self.removed else ""
-        verb = "deleted" if self.sweep.folder is None else f"set aside in {self.sweep.folder}"
-        return f"{self.sweep.deleted} of {self.planned} files {verb}{until}; a later run handles the rest"
+    def _conflict(self, what: str) -> ConflictError:
+        return conflict(self.layout, self.version, what)
 
-    def _delete_snapshots(self, files: Sequence[ExpiredFile]) -> None:
-        """Delete snapshot files, each only while the newest snapshot is unchanged, and update the hint."""
-        refs = {ref.path: ref for ref in self.plan.branch.snapshots.values()}
-        newest = self.plan.branch.snapshots[self.plan.branch.newest]
-        for file in files:
-            if file.path not in refs:
-                continue  # another process has deleted it
-            if not is_unchanged(self.storage, newest):
-                why = f"{newest.path}, its newest snapshot, was deleted or replaced"
-                raise self.plan.conflict(_ROLLED_BACK if self._put_back() else why)
-            changelog = self.plan.changelogs.to_write.get(refs[file.path].id)
-            if changelog is not None:
-                self._write_changelog(changelog, refs[file.path])
-            removed = self._remove(refs[file.path])
-            if changelog is not None and not removed:
-                self._withdraw(changelog, replaced=removed is None)
-            if removed is None:
-                raise self.plan.conflict(f"{file.path} was replaced")
-            if removed:
-                self.removed.append(refs[file.path])
-            self.sweep.count([file], removed)
-        if self.removed:
-            first = min(number for number in self.plan.branch.snapshots if number > self.removed[-1].id)
-            self.storage.put(f"{self.plan.layout.own}{SNAPSHOT}/EARLIEST", str(first).encode())
-
-    def _write_changelog(self, changelog: Ref, snapshot: Ref) -> None:
-        """Write the changelog of a snapshot before its deletion, unless it exists, and update the hint."""
-        if not is_unchanged(self.storage, snapshot):
-            return  # another process deleted the snapshot, after writing its changelog
-        path, layout = changelog.path, self.plan.layout
-        folder, _, name = path.rpartition("/")
-        if self.storage.is_local:
-            self.storage.check_target(path)
-            self.storage.access.make_folders(self.storage.local(folder))
-        created = True
+    def refresh(self) -> None:
+        """Read what keeps files again, after snapshots and changelogs are deleted, and keep all files that it needs."""
         try:
-            self.storage.create(path, changelog.data, staging=f"{folder}/.{name}.{uuid4()}.tmp")
-        except FileExistsAlreadyError:
-            created = False
-        try:
-            found: bytes | None = self.storage.get(path)
-        except FileNotFoundError:
-            found = None
-        if found is not None and not is_same(layout, path, found, changelog.data):
-            raise self.plan.conflict(
-                f"{path} was written concurrently, and differs from the changelog of snapshot {snapshot.id}"
-            )
-        if created:
-            self.written.append(changelog)
-        if not is_unchanged(self.storage, snapshot):
-            return  # the caller handles a snapshot that was deleted concurrently
-        if found is None:
-            raise self.plan.conflict(f"{path}, which was just written, was deleted")
-        self.storage.put(f"{layout.own}{CHANGELOG}/LATEST", str(snapshot.id).encode())
-
-    def _withdraw(self, changelog: Ref, *, replaced: bool) -> None:
-        """Delete a changelog that this run wrote while others deleted its snapshot.
-
-        It is kept if the other process needs it, too: its successor exists, and the hint EARLIEST does not say that it
-        has expired.
-
-        replaced : whether another snapshot has taken the snapshot's number.
-        """
-        if changelog not in self.written:
-            return
-        layout, number = self.plan.layout, changelog.id
-        folder = f"{layout.own}{CHANGELOG}"
-        follows = self.storage.exists(layout.changelog(number + 1)) or self.storage.exists(layout.snapshot(number + 1))
-        if follows and not replaced and self._earliest(folder) <= number:
-            return
-        self._remove(changelog)
-        self.written.remove(changelog)
-        ids = [found for name in layout.names(CHANGELOG) if (found := numbered(name, "changelog-")) is not None]
-        if ids:
-            # Paimon trusts this hint unless the next changelog exists.
-            self.storage.put(f"{folder}/LATEST", str(max(ids)).encode())
-
-    def _earliest(self, folder: str) -> int:
-        try:
-            hint = self.storage.get(f"{folder}/EARLIEST").strip()
-        except FileNotFoundError:
-            return 0
-        return parse_count(hint.decode(errors="replace")) or 0
-
-    def _delete_changelogs(self, files: Sequence[ExpiredFile]) -> None:
-        """Delete changelogs that are too old, oldest first, and update the hint."""
-        plan, known = self.plan, {file.path: file for file in files}
-        every = {**plan.changelogs.to_write, **plan.branch.changelogs}
-        expired = set(plan.changelogs.to_delete)
-        for number in sorted(expired):
-            if number not in plan.branch.changelogs and every[number] not in self.written:
-                expired = {each for each in expired if each < number}
-                break  # another process has just written it: the next run handles it
-            removed = self._remove(every[number])
-            if removed is None:
-                raise plan.conflict(f"{every[number].path} was replaced")
-            file = known.get(every[number].path)
-            if file is not None:  # otherwise, this run wrote it
-                self.sweep.count([file], removed)
-        first = min(every.keys() - expired, default=None)
-        if first is not None and (expired or self.written):
-            self.storage.put(f"{plan.layout.own}{CHANGELOG}/EARLIEST", str(first).encode())
-
-    def _remove(self, ref: Ref) -> int | None:
-        """Delete the file of a snapshot or a changelog, unless it has changed since it was read.
-
-        Returns the number of deleted files, 0 if the file was missing; ``None`` if it has changed and is kept. On local
-        disk, the check is exact: the file is renamed before it is compared.
-        """
-        if not self.storage.is_local:
-            if not is_unchanged(self.storage, ref) and self.storage.exists(ref.path):
-                return None
-            if not self.storage.exists(ref.path):
-                return 0
-            self.sweep.take(ref.path, ref.path)
-            return 1
-        self.storage.check_target(ref.path)
-        access, place = self.storage.access, self.storage.local(ref.path)
-        folder, _, name = ref.path.rpartition("/")
-        waiting = f"{folder}/.{name}.{uuid4()}.tmp"
-        aside = self.storage.local(waiting)
-        try:
-            try:
-                access.rename(place, aside)
-            except FileNotFoundError:
-                return 0
-            same = access.read(aside) == ref.data
-            if not same:
-                _move_back(access, aside, place)
-        except OSError as error:
-            raise storage_failure(ref.path, error, table=self.table) from error
-        if same:
-            try:
-                self.sweep.take(waiting, ref.path)
-            except DvMaintenanceError as error:
-                try:
-                    _move_back(access, aside, place)
-                except OSError:
-                    error.done = f"{ref.path} was renamed to {waiting}; a vacuum deletes it"
-                raise
-        return 1 if same else None
-
-    def _recheck(self) -> None:
-        """Read the references again, and keep the files that new references need."""
-        try:
-            after = read_references(self.plan.layout, self.plan.references)
+            after = read_holders(self.layout, self.decision.holders)
         except DvMaintenanceError:
-            if self._put_back():
-                raise self.plan.conflict(_ROLLED_BACK) from None
+            if self.removal.put_back():
+                raise self._conflict(ROLLED_BACK) from None
             raise
-        own = after.branches[self.plan.layout.branch]
-        reason = moved(self.plan.branch, own)
+        own = after.branches[self.layout.branch]
+        reason = moved(self.branch, own)
         # Another expiry may delete any snapshots if newer ones remain. The newer ones have just been read.
-        if reason and not (own.newest > self.plan.branch.newest and self.plan.branch.newest not in own.snapshots):
-            raise self.plan.conflict(_ROLLED_BACK if self._put_back() else reason)
-        self.plan.retain_all(after)
-
-    def _put_back(self) -> bool:
-        """Restore the snapshot that was deleted last if no snapshot is left: then a concurrent rollback targeted it."""
-        if not self.removed or any(numbered(name, "snapshot-") for name in self.plan.layout.names(SNAPSHOT)):
-            return False
-        with suppress(FileExistsAlreadyError):
-            path, data = self.removed[-1].path, self.removed[-1].data
-            folder, _, name = path.rpartition("/")
-            # Listings parse the text after `snapshot-` as a number: the staging name must not begin with it.
-            self.storage.create(path, data, staging=f"{folder}/.{name}.{uuid4()}.tmp")
-            self.removed.pop()
-            self.sweep.deleted -= 1
-        return True
-
-
-def _move_back(access: Access, aside: str, place: str) -> None:
-    """Move a file back unless its place is taken. Some file systems have no links, so there it is renamed."""
-    try:
-        access.link(aside, place)
-    except FileExistsError:
-        pass
-    except OSError:
-        access.rename(aside, place)
-        return
-    access.unlink(aside)
+        if reason and not (own.newest > self.branch.newest and self.branch.newest not in own.snapshots):
+            raise self._conflict(ROLLED_BACK if self.removal.put_back() else reason)
+        self.decision = Decision(self.terms, after)
+        self.reached.add(self.decision, self.version)

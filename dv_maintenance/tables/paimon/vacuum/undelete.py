@@ -16,10 +16,9 @@ from dv_maintenance.errors import ConflictError, DvMaintenanceError
 from dv_maintenance.tables.paimon.layout import CHANGELOG, SNAPSHOT, Layout, numbered
 from dv_maintenance.tables.paimon.log.schema import Schema, newest_schema
 from dv_maintenance.tables.paimon.log.snapshots import all_versions
-from dv_maintenance.tables.paimon.rows.partitions import Partitions
-from dv_maintenance.tables.paimon.vacuum.orphans import list_files
+from dv_maintenance.tables.paimon.vacuum.files import list_files
+from dv_maintenance.tables.paimon.vacuum.holders import read_ref
 from dv_maintenance.tables.paimon.vacuum.references import MissingError, ReferenceReader
-from dv_maintenance.tables.paimon.vacuum.retained import read_ref
 from dv_maintenance.units import count
 
 if TYPE_CHECKING:
@@ -102,18 +101,13 @@ class _Needs:
     """
 
     layout: Layout
-    schema: Schema
     more: Collection[str]
     reader: ReferenceReader
     there: frozenset[str]
 
     def __init__(self, layout: Layout, schema: Schema, more: Collection[str]) -> None:
-        self.layout, self.schema, self.more = layout, schema, more
-        options = schema.options
-        self.reader = ReferenceReader(layout, Partitions(schema.partition_fields(), options), options)
-        data = options.get("data-file.path-directory", "").strip("/")
-        listed = list_files(Layout(layout.storage), schema.partition_keys, data)
-        self.there = frozenset(listed["path"].to_pylist())
+        self.layout, self.more, self.reader = layout, more, ReferenceReader(layout, schema)
+        self.there = frozenset(info.path for info, _ in list_files(Layout(layout.storage), schema))
 
     def met(self, file: _File) -> bool:
         try:

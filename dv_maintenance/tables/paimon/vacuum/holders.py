@@ -1,4 +1,4 @@
-"""The references that keep files of a table alive: snapshots, tags and changelogs of every branch.
+"""What keeps files of a table alive: snapshots, tags and changelogs of every branch.
 
 Reading them is not atomic: other processes may commit, expire, tag, branch and roll back meanwhile. The result is still
 complete for files that were referenced before the read began. If a file vanishes during the read, the read starts
@@ -29,7 +29,7 @@ from dv_maintenance.tables.paimon.log.snapshots import all_versions, parse_snaps
 from dv_maintenance.tables.paimon.vacuum.retention import produces_changelog
 from dv_maintenance.tables.parallel import in_parallel
 
-__all__ = ["Branch", "Ref", "References", "changes_in_deltas", "moved", "read_ref", "read_references"]
+__all__ = ["Branch", "Holders", "Ref", "changes_in_deltas", "moved", "read_holders", "read_ref"]
 
 _ATTEMPTS: Final = 5
 _TAG: Final = "tag-"
@@ -88,8 +88,8 @@ class Branch:
 
 
 @dataclass(frozen=True, slots=True)
-class References:
-    """All references to files of a table.
+class Holders:
+    """Everything that keeps files of a table.
 
     branches : by name; ``None`` is the main branch.
     consumers : consumer -> the snapshot that it reads next; only of the branch that is vacuumed.
@@ -103,7 +103,7 @@ class _VanishedError(Exception):
     """A file vanished before it could be read; the text names it."""
 
 
-def read_references(layout: Layout, before: References | None = None) -> References:
+def read_holders(layout: Layout, before: Holders | None = None) -> Holders:
     """Read the references. Snapshots in ``before`` are not read again if its newest one is unchanged, which excludes a
     rollback and a fast-forward.
 
@@ -117,7 +117,7 @@ def read_references(layout: Layout, before: References | None = None) -> Referen
     reason = ""
     for _ in range(_ATTEMPTS):
         try:
-            return _read_references(layout, before)
+            return _read_holders(layout, before)
         except _VanishedError as vanished:
             reason = str(vanished)
     raise ConflictError(f"while the references of the table were read, {reason}", table=layout.uri)
@@ -148,7 +148,7 @@ def moved(before: Branch, after: Branch) -> str | None:
 # -- reading ------------------------------------------------------------------------------------------------------
 
 
-def _read_references(layout: Layout, before: References | None) -> References:
+def _read_holders(layout: Layout, before: Holders | None) -> Holders:
     _check_no_links(layout)
     found = {}
     for name in (None, *branches(layout)):
@@ -162,7 +162,7 @@ def _read_references(layout: Layout, before: References | None) -> References:
     if own is None:
         raise TableNotFoundError("there is no such branch", table=layout.uri, next_step="check the table's path")
     _check_no_gap(layout, own)
-    return References(found, consumers(layout))
+    return Holders(found, consumers(layout))
 
 
 def _check_no_links(layout: Layout) -> None:

@@ -1,4 +1,11 @@
-"""The references that keep files of a Lance table alive: its versions and tags, branches and clones."""
+"""What keeps files of a Lance table: its versions and tags, branches and clones.
+
+A version expires when it has been *superseded* for longer than the retention: until its successor was committed, a
+reader may have opened it as the newest version. Lance's own cleanup uses the age of the version itself. If readers used
+one version of a quiet table for a month, it deletes that version as soon as the next one is committed. The newest
+version never expires, nor does a version with a tag, a version from which a branch was created, or one that the table's
+``lance.auto_cleanup.retain_versions`` retains.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +18,16 @@ from dv_maintenance.storage import Storage
 from dv_maintenance.tables.lance.layout import DATA
 from dv_maintenance.tables.lance.log.refs import branches, tags
 from dv_maintenance.tables.lance.log.versions import VERSIONS, VersionFile, detached_names, versions_among
-from dv_maintenance.tables.lance.vacuum import expired
 
-__all__ = ["TREE", "Place", "References", "read_references", "unreadable"]
+__all__ = ["TREE", "Holders", "Place", "read_holders", "unreadable"]
 
+CURRENT: Final = "in the current version"
+RECENT: Final = "in a version that was the newest one inside the retention"
+RETAINED: Final = "in one of the newest versions, which the table's config retains"
+TAGGED: Final = "in a tagged version"
+BRANCHED: Final = "in another branch, or in a version from which one was created"
+DETACHED: Final = "in a detached version"
+CLONED: Final = "in a clone that is protected"
 TREE: Final = "tree"
 
 
@@ -33,23 +46,23 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class References:
-    """The references to files of a table, at the time of one listing.
+class Holders:
+    """What keeps files of a table, at the time of one listing.
 
     versions : manifests of the history, oldest first.
     detached : paths of manifests of detached versions.
-    pinned : version -> why it must be kept.
+    held : version -> why it must be kept, whatever its age.
     places : branches and clones.
     """
 
     versions: tuple[VersionFile, ...]
     detached: tuple[str, ...]
-    pinned: Mapping[int, str]
+    held: Mapping[int, str]
     places: tuple[Place, ...]
 
 
-def read_references(storage: Storage, root: Storage, branch: str | None, clones: Sequence[Storage]) -> References:
-    """List the references to files of the table at ``storage``.
+def read_holders(storage: Storage, root: Storage, branch: str | None, clones: Sequence[Storage]) -> Holders:
+    """List what keeps files of the table at ``storage``.
 
     root : the root of the table if ``storage`` is its ``branch``, otherwise ``storage`` itself.
 
@@ -59,19 +72,19 @@ def read_references(storage: Storage, root: Storage, branch: str | None, clones:
     DamagedTableError, UnsupportedFeatureError : a tag or a branch cannot be parsed.
     """
     names = _names(storage)
-    pinned = {tag.version: expired.TAGGED for tag in tags(root).values() if tag.branch == branch}
+    held = {tag.version: TAGGED for tag in tags(root).values() if tag.branch == branch}
     known = branches(root)
     folders = {each.path for each in known.values()} | set(_branch_folders(root))
-    pinned |= {each.parent_version: expired.BRANCHED for each in known.values() if each.parent == branch}
+    held |= {each.parent_version: BRANCHED for each in known.values() if each.parent == branch}
     family = [root, *(Storage(root.uri_of(path), root.options) for path in sorted(folders))]
-    places = [_place(each, expired.BRANCHED) for each in family if each.uri != storage.uri]
+    places = [_place(each, BRANCHED) for each in family if each.uri != storage.uri]
     for clone in clones:
         parts = [clone, *(Storage(clone.uri_of(path), clone.options) for path in sorted(_branch_folders(clone)))]
-        places += [_place(part, expired.CLONED) for part in parts]
-    return References(
+        places += [_place(part, CLONED) for part in parts]
+    return Holders(
         versions=tuple(versions_among(storage, names)),
         detached=tuple(f"{VERSIONS}/{name}" for name in detached_names(names)),
-        pinned=pinned,
+        held=held,
         places=tuple(places),
     )
 
@@ -95,7 +108,7 @@ def unreadable(place: Place, error: DvMaintenanceError) -> DvMaintenanceError:
     """The error to raise if a place cannot be read. Damage and unknown features are raised as they are."""
     if isinstance(error, DamagedTableError | UnsupportedFeatureError):
         return error
-    what = "protected clone" if place.reason == expired.CLONED else "branch"
+    what = "protected clone" if place.reason == CLONED else "branch"
     return RefusedError(
         f"the {what} {place.storage.uri} cannot be read, so the files that it needs are unknown: {error.message}",
         table=place.storage.uri,

@@ -14,31 +14,19 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-import pyarrow as pa
-
-from dv_maintenance.files.arrays import int64s, strings
 from dv_maintenance.storage import FileInfo, staged_for
 from dv_maintenance.tables.paimon.layout import CHANGELOG, INDEX, MANIFEST, SNAPSHOT, Layout
 from dv_maintenance.tables.paimon.rows.partitions import folder_name
 from dv_maintenance.tables.paimon.vacuum.references import STATISTICS
 from dv_maintenance.tables.parallel import in_parallel
+from dv_maintenance.tables.reach.unneeded import KnownFile
 
-__all__ = ["BUCKET", "LISTED", "file_key", "file_kind", "list_files"]
+if TYPE_CHECKING:
+    from dv_maintenance.tables.paimon.log.schema import Schema
 
-LISTED: Final = pa.schema(
-    [
-        pa.field("path", pa.string(), nullable=False),
-        # Its name in manifests.
-        pa.field("key", pa.string(), nullable=False),
-        # As in model.ExpiredFile; null if no writer of Paimon's made the file.
-        pa.field("kind", pa.string()),
-        pa.field("size", pa.int64(), nullable=False),
-        # Epoch milliseconds.
-        pa.field("modified", pa.int64(), nullable=False),
-    ]
-)
+__all__ = ["BUCKET", "file_key", "file_kind", "list_files"]
 
 BUCKET: Final = "bucket"
 _UUID: Final = r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
@@ -102,10 +90,9 @@ def file_kind(folder: str, name: str) -> str | None:
     return kind if key == name or kind is None else "other"
 
 
-def list_files(layout: Layout, partition_keys: Sequence[str], data_folder: str) -> pa.Table:
-    """List the files, schema LISTED. For a branch, list only its folders of snapshots and changelogs.
-
-    data_folder : folder of the data files, relative to the table; ``""`` for the table's own folder.
+def list_files(layout: Layout, schema: Schema) -> list[tuple[FileInfo, KnownFile]]:
+    """List the files; their keys are their names in manifests. For a branch, list only its folders of snapshots and
+    changelogs.
 
     Costs one listing per folder.
 
@@ -115,10 +102,11 @@ def list_files(layout: Layout, partition_keys: Sequence[str], data_folder: str) 
     """
     folders = [(kind, f"{layout.own}{kind}") for kind in (SNAPSHOT, CHANGELOG)]
     if layout.branch is None:
+        data = schema.options.get("data-file.path-directory", "").strip("/")
         folders += [(MANIFEST, MANIFEST), (INDEX, INDEX), (STATISTICS, STATISTICS)]
-        folders += [(BUCKET, path) for path in _buckets(layout, data_folder, partition_keys)]
-    parts = in_parallel(layout.storage, folders, lambda each: _table(each[0], _files(layout, each[1])))
-    return pa.concat_tables([LISTED.empty_table(), *parts]).combine_chunks()
+        folders += [(BUCKET, path) for path in _buckets(layout, data, schema.partition_keys)]
+    parts = in_parallel(layout.storage, folders, lambda each: _known_files(layout, *each))
+    return [file for part in parts for file in part]
 
 
 def _buckets(layout: Layout, folder: str, partition_keys: Sequence[str]) -> Iterator[str]:
@@ -132,25 +120,9 @@ def _buckets(layout: Layout, folder: str, partition_keys: Sequence[str]) -> Iter
             yield path
 
 
-def _files(layout: Layout, folder: str) -> list[FileInfo]:
-    """The files directly in a folder."""
-    return [info for info in layout.storage.list(folder, staged=True) if "/" not in info.path[len(folder) + 1 :]]
-
-
-def _table(kind: str, files: Sequence[FileInfo]) -> pa.Table:
-    names = [info.path.rpartition("/")[2] for info in files]
-    kinds = [file_kind(kind, name) for name in names]
-    if kind in {SNAPSHOT, CHANGELOG}:
-        # Snapshots, changelogs and hints are never orphans.
-        keep = [found is not None for found in kinds]
-        files = [info for info, kept in zip(files, keep, strict=True) if kept]
-        names = [name for name, kept in zip(names, keep, strict=True) if kept]
-        kinds = [found for found in kinds if found is not None]
-    arrays = [
-        strings([info.path for info in files]),
-        strings(list(map(file_key, names))),
-        strings(kinds),
-        int64s([info.size for info in files]),
-        int64s([info.modified for info in files]),
-    ]
-    return pa.Table.from_arrays(arrays, schema=LISTED)
+def _known_files(layout: Layout, kind: str, folder: str) -> list[tuple[FileInfo, KnownFile]]:
+    """The files directly in a folder. Snapshots, changelogs and hints are never orphans."""
+    infos = [info for info in layout.storage.list(folder, staged=True) if "/" not in info.path[len(folder) + 1 :]]
+    names = [info.path.rpartition("/")[2] for info in infos]
+    found = [(info, KnownFile(file_key(name), file_kind(kind, name))) for info, name in zip(infos, names, strict=True)]
+    return [file for file in found if file[1].kind is not None or kind not in {SNAPSHOT, CHANGELOG}]
