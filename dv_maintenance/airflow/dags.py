@@ -98,7 +98,6 @@ class _Builder:
         self.fail_on = fail_on
         self.default_args = dict(default_args)
         self.spark = _spark(config, spark_conn_id)
-        self.at_night = config.window is not None or config.budget is not None
 
     def dags(self, per_table: bool) -> list[DAG]:
         made = []
@@ -111,7 +110,7 @@ class _Builder:
         if self.config.schedule is not None and self.config.schedule.fsck_cron is not None:
             made += [self._fsck(table, self.config.schedule) for table in self.config.tables]
         windows = [table for table in self.config.tables if _window(table) and "optimize" in table.jobs]
-        made += [self._night()] if self.at_night else []
+        made += [self._night()] if self.config.at_night else []
         made += self._vacuums() if per_table else []
         return [*made, *(self._backfills(table) for table in windows)]
 
@@ -227,7 +226,7 @@ class _Builder:
 
     def _jobs(self, job: ScheduledJob) -> list[Job]:
         """Without those that a DAG for all tables does."""
-        return [each for each in job.jobs if not (self.at_night and each == "optimize")]
+        return [each for each in job.jobs if not (self.config.at_night and each == "optimize")]
 
     def _fsck(self, table: TableSettings, schedule: Schedule) -> DAG:
         """Reads every footer and deletion vector; apart from maintenance, which must not wait for it."""

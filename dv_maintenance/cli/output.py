@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from dv_maintenance.cli.progress import Progress
     from dv_maintenance.errors import DvMaintenanceError
 
-__all__ = ["Output", "bytes_text", "count", "dump_json", "table", "write_file"]
+__all__ = ["Output", "bytes_text", "count", "dump_json", "read_file", "table", "write_file"]
 
 
 class Output:
@@ -162,6 +162,20 @@ def dump_json(document: Mapping[str, Any]) -> str:
     import orjson
 
     return orjson.dumps(document, option=orjson.OPT_INDENT_2).decode() + "\n"
+
+
+def read_file(path: str | None) -> str | None:
+    """The text of a file; ``None`` without one. Raises UsageError if it can't be read."""
+    from dv_maintenance.errors import UsageError
+
+    if path is None:
+        return None
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise UsageError(f"cannot read {path}: {reason}", next_step="choose another file") from error
 
 
 def write_file(path: str, text: str) -> None:

@@ -241,8 +241,13 @@ def read(verb: _Parser) -> None:
     _rows_output(verb)
 
 
-@_verb("Show what a policy would do, and why; change nothing", _table, _access, _policy)
+@_verb("Show what a policy would do, or a sensor, and why; change nothing", _access, _policy)
 def plan(verb: _Parser) -> None:
+    verb.add_argument(
+        "table", metavar="TABLE|TABLES.yaml", help="path or URI; or a file of tables, and the NAME of one"
+    )
+    verb.add_argument("name", nargs="?", metavar="NAME", help="what a sensor would decide for this table of the file")
+    verb.add_argument("--cursor", metavar="FILE", help="with NAME: the cursor of the sensor, as its page shows it")
     verb.add_argument("-o", "--output", metavar="FILE", help="write the plan to this file, for 'dvm apply --plan'")
     _plan_view(verb)
 

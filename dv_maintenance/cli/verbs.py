@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from dv_maintenance.cli.access import load_policy, open_future_table, open_table, spark_engine, working
-from dv_maintenance.cli.output import Output, dump_json, write_file
+from dv_maintenance.cli.output import Output, dump_json, read_file, write_file
 from dv_maintenance.errors import DamagedTableError, RefusedError, UsageError
 from dv_maintenance.service import verbs
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from dv_maintenance.service.outcome import Outcome
+    from dv_maintenance.service.tables_file import WatchConfig
 
 __all__ = [
     "apply",
@@ -59,10 +61,40 @@ def fsck(args: Namespace, out: Output) -> int:
 
 
 def plan(args: Namespace, out: Output) -> int:
+    if args.name is not None or args.table.endswith((".yaml", ".yml")):
+        return _plan_like_sensor(args, out)
+    if args.cursor:
+        raise UsageError("--cursor is a sensor's", next_step="name a file of tables, and one of its tables")
     planned = verbs.plan(open_table(args, out), load_policy(args))
     if args.output:
         write_file(args.output, dump_json(planned.report))
     return _print_plan(planned, args, out)
+
+
+def _plan_like_sensor(args: Namespace, out: Output) -> int:
+    if args.policy or args.overrides or args.storage_option or args.format:
+        raise UsageError(
+            "the file has the policies and storage options of its tables",
+            next_step="omit --policy, --set, --storage-option and --format",
+        )
+    if args.name is None:
+        raise UsageError("this is a file of tables", next_step=f"name one of them: dvm plan {args.table} NAME")
+    decided = verbs.plan_like_sensor(_tables_of(args.table, out), args.name, cursor=read_file(args.cursor))
+    if args.output and decided.report["plan"]:
+        write_file(args.output, dump_json(decided.report["plan"]))
+    code = _print(decided, out)
+    if not out.json and decided.report["plan"]:
+        _print_plan(replace(decided, report=decided.report["plan"]), args, out)
+    return code
+
+
+def _tables_of(path: str, out: Output) -> list[WatchConfig]:
+    """Every document of a file of tables. The storage options are never printed."""
+    from dv_maintenance.service.tables_file import WatchConfig
+
+    configs = WatchConfig.load_all(path)
+    out.hide(value for config in configs for each in config.tables for value in each.storage_options.values())
+    return configs
 
 
 def history(args: Namespace, out: Output) -> int:
@@ -71,13 +103,11 @@ def history(args: Namespace, out: Output) -> int:
 
 def simulate(args: Namespace, out: Output) -> int:
     from dv_maintenance.service.policies import load
-    from dv_maintenance.service.tables_file import WatchConfig
 
     overrides = [f"{key}={value}" for key, value in args.overrides]
     policies = [(path, load(path, overrides)) for path in args.policy]
     if args.table.endswith((".yaml", ".yml")):
-        configs = WatchConfig.load_all(args.table)
-        out.hide(value for config in configs for entry in config.tables for value in entry.storage_options.values())
+        configs = _tables_of(args.table, out)
         found = [each for config in configs for each in verbs.simulate_tables(config, policies, since=args.since)]
         report: Mapping[str, Any] = {"tables": [each.report for each in found]}
     else:
@@ -99,7 +129,6 @@ def scan(args: Namespace, out: Output) -> int:
     from dv_maintenance.cli.access import storage_options
     from dv_maintenance.service import lake
     from dv_maintenance.service.reports.lake import of_lake
-    from dv_maintenance.service.tables_file import WatchConfig
 
     with out.progress("scanning", "tables") as step:
         if args.root.endswith((".yaml", ".yml")):
@@ -108,9 +137,8 @@ def scan(args: Namespace, out: Output) -> int:
                     "the file has the policies and storage options of its tables",
                     next_step="omit --policy, --set and --storage-option, or scan a folder",
                 )
-            configs = WatchConfig.load_all(args.root)
-            out.hide(value for config in configs for each in config.tables for value in each.storage_options.values())
-            entries, unlisted = [each for config in configs for each in config.tables], list[lake.LakeTable]()
+            configs, unlisted = _tables_of(args.root, out), list[lake.LakeTable]()
+            entries = [each for config in configs for each in config.tables]
         else:
             options = storage_options(args, out)
             entries, unlisted = lake.in_folder(args.root, load_policy(args), options, args.format)
@@ -126,13 +154,10 @@ def scan(args: Namespace, out: Output) -> int:
 def watch(args: Namespace, out: Output) -> int:
     from dv_maintenance.service.inspection import inspect_tables
     from dv_maintenance.service.reports.health import of_inspections
-    from dv_maintenance.service.tables_file import WatchConfig
 
     if not args.once:
         raise UsageError("only an orchestrator's sensor watches continuously", next_step="add --once to inspect once")
-    configs = WatchConfig.load_all(args.tables)
-    out.hide(value for config in configs for entry in config.tables for value in entry.storage_options.values())
-    found = [each for config in configs for each in inspect_tables(config)[0]]
+    found = [each for config in _tables_of(args.tables, out) for each in inspect_tables(config)[0]]
     _print(of_inspections(found), out)
     return 1 if any(each.error for each in found) else 0
 

@@ -212,13 +212,12 @@ class DvMaintainedTablesComponent(_Listing):
             fsck = build_dv_fsck_job(tables, name=f"{config.name}_fsck", tags=tags)
             jobs.append(fsck)
             schedules.append(_schedule(config, fsck, config.schedule.fsck_cron, config.schedule.timezone))
-        at_night = config.window is not None or config.budget is not None
         if any(table.partitions is not None and "optimize" in table.jobs for table in tables):
             backfills = build_dv_backfills(tables, name=f"{config.name}_backfills", tags=tags)
             jobs.append(backfills)
-            if config.schedule is not None and config.schedule.cron is not None and not at_night:
+            if config.schedule is not None and config.schedule.cron is not None and not config.at_night:
                 schedules.append(_schedule(config, backfills, config.schedule.cron, config.schedule.timezone))
-        if at_night:
+        if config.at_night:
             night = build_dv_night(
                 tables, window=config.window, budget=config.budget, name=f"{config.name}_night", tags=tags
             )
@@ -287,7 +286,7 @@ def _sensors(
             tables,
             name=f"{config.name}_sensor",
             minimum_interval_seconds=every,
-            rewrites=config.window is None and config.budget is None,
+            rewrites=not config.at_night,
             report=report,
             report_every_seconds=3600 if config.report is None else config.report.every_seconds,
             default_status=_sensor_status(config, config.sensor),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +23,7 @@ from dv_maintenance.dagster.metadata import of_findings, render
 from dv_maintenance.dagster.observed import data_version_tag, observed_before
 from dv_maintenance.dagster.partitions import gone_partitions, missing_partitions, nothing_to_do, partitions_def
 from dv_maintenance.service.decision import Attempts
-from dv_maintenance.service.due import key_of, together
+from dv_maintenance.service.due import key_of, together, without_rewrites
 from dv_maintenance.service.evaluation import Limits, evaluate
 from dv_maintenance.service.observe import Observation, Observer
 from dv_maintenance.service.reports.health import of_inspection
@@ -108,7 +107,7 @@ def build_dv_sensor(
             found = evaluate(watched, context.cursor, dagster, observer, limits)
         if found.requests and found.reason:
             context.log.info(found.reason)
-        requests = found.requests if rewrites else _without_rewrites(found.requests)
+        requests = found.requests if rewrites else without_rewrites(found.requests)
         by_name = {table.name: table for table in watched}
         groups = _together(requests, by_name)
         in_one_process = _in_one_process(context.repository_def) if any(len(group) > 1 for group in groups) else {}
@@ -134,11 +133,6 @@ def build_dv_sensor(
         )
 
     return sensor
-
-
-def _without_rewrites(requests: Iterable[RunRequest]) -> list[RunRequest]:
-    rest = ((request, tuple(job for job in request.jobs if job != "optimize")) for request in requests)
-    return [replace(request, jobs=jobs, partitions=None) for request, jobs in rest if jobs]
 
 
 class _Dagster:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -15,7 +15,7 @@ from dv_maintenance.service.tables_file import Job
 if TYPE_CHECKING:
     from dv_maintenance.service.inspection import Inspection
 
-__all__ = ["SHARED_BY", "RunRequest", "key_of", "runs_of", "together"]
+__all__ = ["SHARED_BY", "RunRequest", "key_of", "runs_of", "together", "without_rewrites"]
 
 SHARED_BY: Final = 50
 """Tables at most that one run vacuums. What starting a run costs is then little for each of them."""
@@ -84,6 +84,12 @@ def together(requests: Sequence[RunRequest], most: int = SHARED_BY) -> list[tupl
         elif request.table not in followers:
             found.append(groups[request.table])
     return found
+
+
+def without_rewrites(requests: Iterable[RunRequest]) -> list[RunRequest]:
+    """What is left of the requests if rewrites wait for a window."""
+    rest = ((request, tuple(job for job in request.jobs if job != "optimize")) for request in requests)
+    return [replace(request, jobs=jobs, partitions=None) for request, jobs in rest if jobs]
 
 
 def key_of(group: Sequence[RunRequest]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, Protocol
@@ -86,11 +86,15 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """The runs to request, at most one per table. ``reason``: further remarks, or why there are no runs."""
+    """The runs to request, at most one per table. ``reason``: further remarks, or why there are no runs. ``decisions``
+    and ``errors``: by table; what a look that failed had met.
+    """
 
     requests: tuple[RunRequest, ...]
     reason: str
     cursor: Cursor
+    decisions: Mapping[str, Decision]
+    errors: Mapping[str, BaseException]
 
 
 def evaluate(
@@ -142,6 +146,8 @@ class _Evaluation:
         self.waiting: list[str] = []
         self.requests: list[RunRequest] = []
         self.notes: list[str] = []
+        self.decisions: dict[str, Decision] = {}
+        self.errors: dict[str, BaseException] = {}
 
     def run(self) -> Evaluation:
         limits = self.limits
@@ -207,7 +213,7 @@ class _Evaluation:
         if "vacuum" in inspection.due and not any("vacuum" in run.jobs for run in runs):
             due = tuple(job for job in inspection.due if job != "vacuum")
             self.states[table.name] = replace(self.states[table.name], inspection=replace(inspection, due=due))
-        decision = self._decision(table, runs, found.readable)
+        decision = self.decisions[table.name] = self._decision(table, runs, found.readable)
         run = decision.requested
         if run is None:
             if decision.reason:
@@ -252,6 +258,7 @@ class _Evaluation:
 
     def _report_error(self, table: TableSettings, error: BaseException) -> None:
         """The result of the last inspection is kept, so that the next one sees every change since."""
+        self.errors[table.name] = error
         if isinstance(error, DvMaintenanceError | OSError):
             text = str(error)
             _log.warning("%s: %s", table.name, text)
@@ -276,7 +283,7 @@ class _Evaluation:
         text = "; ".join(self.notes[:_SHOWN_NOTES] + ([f"and {more} more"] if more > 0 else []))
         if not self.requests and not text:
             text = f"nothing is due in {count(len(self.tables), 'table')}"
-        return Evaluation(tuple(self.requests), text, Cursor(self.states, first))
+        return Evaluation(tuple(self.requests), text, Cursor(self.states, first), self.decisions, self.errors)
 
 
 def _lineage(stamp: str) -> str:

@@ -210,6 +210,11 @@ class WatchConfig(BaseModel):
     window: Window | None = None
     budget: Duration | None = Field(default=None, gt=0)
 
+    @property
+    def at_night(self) -> bool:
+        """Whether rewrites wait for the one run within window and budget."""
+        return self.window is not None or self.budget is not None
+
     @classmethod
     def load(cls, path: str) -> WatchConfig:
         """From a YAML file, with the folders' tables in ``tables``; relative paths start at the file's folder. Of

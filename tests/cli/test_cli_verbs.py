@@ -220,6 +220,30 @@ def test_watch(dvm: Dvm, table: Path, tmp_path: Path) -> None:
 # -- reading -----------------------------------------------------------------------------------------------------------
 
 
+def test_plan_like_a_sensor(dvm: Dvm, table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """By the policy in the file."""
+    file, cursor, saved = tmp_path / "tables.yaml", tmp_path / "cursor", tmp_path / "plan.json"
+    file.write_text("tables: [{path: orders, jobs: [optimize], policy: {max_deleted_ratio: 0.2}}]\n")
+    code, body = dvm("plan", file, "orders", "-o", saved)
+    assert code == 0
+    assert body.keys() == {
+        *("table", "version", "requested", "decision", "due", "held", "warnings", "refused", "unknown", "plan")
+    }
+    assert (body["requested"], body["decision"]["kind"]) == ([{"jobs": ["optimize"], "partitions": None}], "new")
+    assert body["plan"]["policy"]["max_deleted_ratio"] == 0.2
+    assert json.loads(saved.read_text()) == body["plan"]
+    assert dvm("apply", table, "--plan", saved)[0] == 0
+    code, body = dvm("plan", file, "orders")
+    assert (code, body["requested"], body["decision"]["kind"]) == (0, [], "nothing")
+    assert cli.main(["plan", str(file), "orders"]) == 0
+    assert "A sensor would request no run: nothing is due." in capsys.readouterr().out
+    cursor.write_text("no cursor")
+    for wrong in (["none"], [], ["orders", "--set", "max_files=1"], ["orders", "--cursor", cursor]):
+        assert dvm("plan", file, *wrong)[0] == 2
+    assert dvm("plan", table, "--cursor", cursor)[0] == 2
+    assert dvm("plan", table, "orders")[0] == 2
+
+
 @pytest.mark.parametrize("kind", ["arrow", "parquet", "jsonl"])
 def test_read_writes_files(dvm: Dvm, table: Path, tmp_path: Path, kind: str) -> None:
     output = tmp_path / f"rows.{kind}"

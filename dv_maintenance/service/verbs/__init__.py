@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dv_maintenance.service.verbs.files import manifest, rename_manifests, undelete, vacuum
     from dv_maintenance.service.verbs.jobs import nothing_due, optimize, vacuum_by_policy
+    from dv_maintenance.service.verbs.like_sensor import plan_like_sensor
     from dv_maintenance.service.verbs.purging import purge
     from dv_maintenance.service.verbs.rewrites import apply, apply_plan, downgrade, zorder
     from dv_maintenance.service.verbs.rows import delete_rows, merge_rows, update_rows
@@ -36,6 +37,7 @@ __all__ = [
     "opened",
     "optimize",
     "plan",
+    "plan_like_sensor",
     "purge",
     "recount",
     "rename_manifests",
@@ -69,6 +71,7 @@ _HOMES = {
     "opened": "state",
     "optimize": "jobs",
     "plan": "state",
+    "plan_like_sensor": "like_sensor",
     "purge": "purging",
     "recount": "versions",
     "rename_manifests": "files",
