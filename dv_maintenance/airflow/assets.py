@@ -1,46 +1,62 @@
-"""A table as Airflow sees it: its settings, its names and its assets."""
+"""A table as Airflow sees it: its names and its assets.
+
+Airflow has one name for each URI, and an ``Asset(uri)`` without a name is called by its URI. So are all of these: an
+asset that others define for the same URI is then the same one.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from hashlib import sha256
-from typing import Any
 from urllib.parse import quote
 
 from airflow.sdk import Asset, AssetWatcher
 
 from dv_maintenance.airflow.trigger import DvTrigger, DvVacuumsTrigger
+from dv_maintenance.service.settings import NamedAsset
 from dv_maintenance.service.tables_file import TableSettings
 from dv_maintenance.storage.paths import absolute_uri
 
-__all__ = ["assets_of", "due_asset", "job_asset", "slug", "table_asset", "vacuums_due_asset"]
+__all__ = ["due_asset", "job_asset", "slug", "table_asset", "vacuums_due_asset"]
 
 _WORDS = r"[A-Za-z0-9.-]+(_[A-Za-z0-9.-]+)*"
 _PLAIN = re.compile(f"{_WORDS}(/{_WORDS})*")
 
 
 def table_asset(table: TableSettings) -> Asset:
-    """The table. Only work that changes its rows creates events: maintenance wakes no consumer."""
-    return Asset(name=table.name, uri=absolute_uri(table.path))
+    """The table, by its URI or under the name of its ``asset`` key. Only work that changes its rows creates events:
+    maintenance wakes no consumer.
+    """
+    named = NamedAsset(name=table.asset) if isinstance(table.asset, str) else table.asset
+    uri = absolute_uri(table.path).rstrip("/")
+    return Asset(uri) if named is None else Asset(name=named.name, uri=named.uri or uri)
 
 
 def job_asset(table: TableSettings, job: str) -> Asset:
-    """One job's result, below the table's URI: an event for each run of it."""
-    return Asset(name=f"{table.name}/dv/{job}", uri=f"{absolute_uri(table.path)}/?dv={quote(job)}")
+    """One job's result, such as ``s3://lake/orders?dv=optimize``: an event for each run that changed something."""
+    return Asset(_below(table.path, job))
 
 
-def due_asset(table: TableSettings, trigger: DvTrigger, name: str = "due") -> Asset:
-    """An event for each data change that made work due, found by the triggerer."""
-    asset = job_asset(table, name)
-    return Asset(name=asset.name, uri=asset.uri, watchers=[AssetWatcher(name=asset.name, trigger=trigger)])
+def due_asset(table: TableSettings, trigger: DvTrigger, name: str) -> Asset:
+    """An event for each data change that made work due, found by the triggerer.
+
+    name : of the DAG's file of tables or of its schedule. Two of one name share a watcher.
+    """
+    return _watched(_below(table.path, "due", name), trigger)
 
 
 def vacuums_due_asset(tables_file: str, name: str, trigger: DvVacuumsTrigger) -> Asset:
     """An event for the vacuums that one inspection of a file's tables finds due."""
-    uri = f"{absolute_uri(tables_file)}/?dv=vacuums_due&name={quote(name)}"
-    asset = f"{name}/dv/vacuums_due"
-    return Asset(name=asset, uri=uri, watchers=[AssetWatcher(name=asset, trigger=trigger)])
+    return _watched(_below(tables_file, "vacuums_due", name), trigger)
+
+
+def _below(path: str, what: str, name: str = "") -> str:
+    # In the order that Airflow sorts them into: its name is then its URI.
+    return f"{absolute_uri(path).rstrip('/')}?dv={quote(what)}{f'&name={quote(name)}' if name else ''}"
+
+
+def _watched(uri: str, trigger: DvTrigger | DvVacuumsTrigger) -> Asset:
+    return Asset(uri, watchers=[AssetWatcher(name=uri, trigger=trigger)])
 
 
 def slug(name: str) -> str:
@@ -49,13 +65,3 @@ def slug(name: str) -> str:
     """
     safe = re.sub(r"[^A-Za-z0-9_.-]", "_", name.replace("/", "__"))
     return safe if _PLAIN.fullmatch(name) else f"{safe}_{sha256(name.encode()).hexdigest()[:6]}"
-
-
-def assets_of(table: str | Mapping[str, Any], tables_file: str | None) -> list[Asset]:
-    """The asset of an operator's table, unless only a run knows the table."""
-    path = table.get("path") if isinstance(table, Mapping) else table
-    if tables_file is not None or not isinstance(path, str) or "{{" in path:
-        return []
-    name = table.get("name") if isinstance(table, Mapping) else None
-    uri = absolute_uri(path)
-    return [Asset(name=name or uri, uri=uri)]

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, NoReturn
+from typing import Any, NoReturn
 
 from airflow.sdk import BaseOperator
 
-from dv_maintenance.airflow.assets import assets_of
 from dv_maintenance.airflow.hook import DvHook
 from dv_maintenance.airflow.tables import watch_config, watched
 from dv_maintenance.errors import UsageError
@@ -39,7 +38,6 @@ class OnTable(_Stopped):
     """
 
     template_fields: Sequence[str] = TABLE_FIELDS
-    changes_rows: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -49,9 +47,6 @@ class OnTable(_Stopped):
         storage_conn_id: str | None = None,
         **kwargs: Any,
     ) -> None:
-        assets = assets_of(table, tables_file)
-        kwargs.setdefault("inlets", assets)
-        kwargs.setdefault("outlets", assets if self.changes_rows else None)
         super().__init__(**kwargs)
         self.table = table
         self.tables_file = tables_file

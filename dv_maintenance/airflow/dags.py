@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 
 from airflow.sdk import DAG, AssetAny, BaseOperator, TaskGroup
 
-from dv_maintenance.airflow.assets import due_asset, job_asset, slug, table_asset, vacuums_due_asset
+from dv_maintenance.airflow.assets import due_asset, slug, vacuums_due_asset
 from dv_maintenance.airflow.many import DvTablesCheckOperator
 from dv_maintenance.airflow.night import DvNightOperator
 from dv_maintenance.airflow.operators import DvCheckOperator, DvManifestOperator, DvOptimizeOperator, DvVacuumOperator
@@ -145,7 +145,6 @@ class _Builder:
                 name=self.config.name,
                 only_if_due=_BY_WATCHER,
                 fail=False,
-                inlets=[table_asset(table) for table in tables],
                 **self.options,
             )
             vacuum >> DvTablesCheckOperator(task_id="check", of="vacuum", retries=0)
@@ -169,7 +168,6 @@ class _Builder:
                 task_id="night",
                 name=self.config.name,
                 fail=False,
-                inlets=[table_asset(table) for table in self.config.tables if "optimize" in table.jobs],
                 **self.options,
                 **self.spark,
             )
@@ -209,7 +207,7 @@ class _Builder:
             jobs = [each for each in wanted if each != "vacuum"] if alone else wanted
             if jobs:
                 trigger = DvTrigger(table.name, jobs=jobs, every_seconds=every, **self.options)
-                due.append(due_asset(table, trigger, "due" if jobs != ["vacuum"] else "vacuum_due"))
+                due.append(due_asset(table, trigger, job.name))
         if not due:
             return clock
         return AssetAny(*due) if clock is None else AssetOrTimeSchedule(assets=AssetAny(*due), timetable=clock)
@@ -245,23 +243,18 @@ class _Builder:
 
     def _optimize(self, table: TableSettings, **kwargs: Any) -> BaseOperator:
         # The first of those that could run: the vacuum then finds what it replaced.
-        return DvOptimizeOperator(
-            task_id="optimize", priority_weight=10, **self._common(table, "optimize"), **self.spark, **kwargs
-        )
+        return DvOptimizeOperator(task_id="optimize", priority_weight=10, **self._common(table), **self.spark, **kwargs)
 
     def _manifest(self, table: TableSettings) -> BaseOperator:
-        common = self._common(table, "manifest")
-        return DvManifestOperator(task_id="manifest", only_if_due=_BY_WATCHER, **common, **self.spark)
+        return DvManifestOperator(task_id="manifest", only_if_due=_BY_WATCHER, **self._common(table), **self.spark)
 
     def _vacuum(self, table: TableSettings) -> BaseOperator:
-        return DvVacuumOperator(task_id="vacuum", only_if_due=_BY_WATCHER, **self._common(table, "vacuum"))
+        return DvVacuumOperator(task_id="vacuum", only_if_due=_BY_WATCHER, **self._common(table))
 
-    def _common(self, table: TableSettings, job: str | None = None) -> dict[str, Any]:
+    def _common(self, table: TableSettings) -> dict[str, Any]:
         return {
             "table": table.name,
             **self.options,
-            "inlets": [table_asset(table)],
-            **({"outlets": [job_asset(table, job)]} if job else {}),
             **({"owner": ", ".join(table.owners)} if table.owners else {}),
             **({"pool": self.pool.format(table=slug(table.name))} if self.pool else {}),
         }

@@ -1,33 +1,53 @@
-"""What a task wrote, as OpenLineage has it. Its names of datasets: https://openlineage.io/docs/spec/naming."""
+"""What a task wrote: asset events, and OpenLineage's facets. Its names of datasets:
+https://openlineage.io/docs/spec/naming.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote, urlsplit
 
-from airflow.sdk import BaseOperator
+from airflow.sdk import AssetAlias, BaseOperator
 
+from dv_maintenance.airflow.render import as_xcom
 from dv_maintenance.storage.paths import absolute_uri
 
 if TYPE_CHECKING:
     from airflow.providers.openlineage.extractors import OperatorLineage
+    from airflow.sdk import Asset
 
     from dv_maintenance.service.outcome import Outcome
 
-__all__ = ["WithLineage", "dataset_of"]
+__all__ = ["Writes", "dataset_of"]
 
 _CHANGES: Final = ("files_added", "files_removed", "dvs_added", "files_deleted", "files_set_aside", "manifests")
 
 
-class WithLineage(BaseOperator):
-    """An operator that writes tables. OpenLineage asks it when a task has ended, in the process of the task."""
+class Writes(BaseOperator):
+    """An operator that writes tables. A declared outlet has an event whenever its task succeeds; those of an alias are
+    chosen while it runs, so that only what changed has one. OpenLineage asks when a task has ended, in its process.
+    """
 
-    _written: dict[str, Outcome]
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._written: dict[str, Outcome] = {}
+        self._alias = AssetAlias(f"{self.dag_id}.{self.task_id}")
+        self.outlets: list[Any] = [*self.outlets, self._alias]
 
-    def wrote(self, path: str, outcome: Outcome) -> None:
-        """Notes what became of a table, unless nothing changed in it."""
-        if not outcome.report.get("dry_run") and any(_total(outcome, name) for name in _CHANGES):
-            self._written = {**getattr(self, "_written", {}), path: outcome}
+    def wrote(self, context: Any, path: str, asset: Asset, outcome: Outcome, *, changed: bool | None = None) -> None:
+        """Notes what became of a table, with an event of ``asset``, unless nothing changed.
+
+        changed : whether ``asset`` did, if that is not the same as any change of files.
+        """
+        wrote = not outcome.report.get("dry_run") and any(_total(outcome, name) for name in _CHANGES)
+        if wrote:
+            self._written[path] = outcome
+        if wrote if changed is None else changed:
+            extra = {"reason": as_xcom(outcome)["reason"], **outcome.numbers}
+            if asset in self.outlets:
+                context["outlet_events"][asset].extra = extra
+            else:
+                context["outlet_events"][self._alias].add(asset, extra=extra)
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> OperatorLineage:
         """The tables that the task wrote, with the files and bytes that it added to them. A table that was rewritten is
@@ -38,8 +58,7 @@ class WithLineage(BaseOperator):
         from openlineage.client.event_v2 import InputDataset, OutputDataset
         from openlineage.client.generated.output_statistics_output_dataset import OutputStatisticsOutputDatasetFacet
 
-        written: dict[str, Outcome] = getattr(self, "_written", {})
-        names = [dataset_of(path) for path in written]
+        names = [dataset_of(path) for path in self._written]
         return OperatorLineage(
             inputs=[InputDataset(namespace, name) for namespace, name in names],
             outputs=[
@@ -52,7 +71,7 @@ class WithLineage(BaseOperator):
                         )
                     },
                 )
-                for (namespace, name), outcome in zip(names, written.values(), strict=True)
+                for (namespace, name), outcome in zip(names, self._written.values(), strict=True)
             ],
         )
 

@@ -6,11 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from airflow.providers.common.compat.sdk import AirflowFailException
-from airflow.sdk import AssetAlias
 
 from dv_maintenance.airflow.assets import job_asset
 from dv_maintenance.airflow.base import FILE_FIELDS, OnFile
-from dv_maintenance.airflow.lineage import WithLineage
+from dv_maintenance.airflow.lineage import Writes
 from dv_maintenance.airflow.many import problem_of
 from dv_maintenance.airflow.render import as_text, as_xcom
 from dv_maintenance.airflow.spark import SPARK_FIELDS, OnSpark
@@ -24,22 +23,20 @@ _NIGHT: Final = "night"
 """The XCom that the next night reads: the window, the seconds used in it, and since when tables wait."""
 
 
-class DvNightOperator(OnSpark, OnFile, WithLineage):
+class DvNightOperator(OnSpark, OnFile, Writes):
     """Rewrites files of every table with ``optimize`` in the file, as far as its ``window`` and ``budget`` allow.
 
     :param fail: fail at the end if a table failed, or if somebody has to act. Airflow then creates no asset event.
         ``False``: leave it to a :class:`DvTablesCheckOperator` that follows.
 
-    Each table whose work was done, or that needs none, has an event of its asset ``NAME/dv/optimize``. One that has to
-    wait has none, and keeps its place. If a table fails, the others continue.
+    Each table whose files were rewritten has an event of its asset ``URI?dv=optimize``. One that has to wait keeps its
+    place. If a table fails, the others continue.
     """
 
     template_fields: Sequence[str] = (*FILE_FIELDS, *SPARK_FIELDS)
 
-    def __init__(self, *, fail: bool = True, outlets: Any = None, **kwargs: Any) -> None:
-        # Declared outlets get an event whatever became of the table; those of an alias are chosen at the end.
-        self._alias = AssetAlias(f"{kwargs.get('name') or kwargs['task_id']}/dv/night")
-        super().__init__(outlets=[*(outlets or ()), self._alias], **kwargs)
+    def __init__(self, *, fail: bool = True, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
         self.fail = fail
 
     def execute(self, context: Any) -> dict[str, Any]:
@@ -72,10 +69,7 @@ class DvNightOperator(OnSpark, OnFile, WithLineage):
                 self.log.error("%s: %s", each.table.name, each.error)
                 continue
             self.log.info("%s: %s", each.table.name, as_text(each.outcome))
-            self.wrote(each.table.path, each.outcome)
-            if not each.outcome.problems and (each.outcome.numbers.get("steps") or each.waited_since is None):
-                extra = {"reason": as_xcom(each.outcome)["reason"], **each.outcome.numbers}
-                context["outlet_events"][self._alias].add(job_asset(each.table, "optimize"), extra=extra)
+            self.wrote(context, each.table.path, job_asset(each.table, "optimize"), each.outcome)
         return seen
 
 

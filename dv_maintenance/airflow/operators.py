@@ -13,9 +13,11 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from airflow.providers.common.compat.sdk import AirflowFailException
+from airflow.sdk import Asset
 
+from dv_maintenance.airflow.assets import job_asset, table_asset
 from dv_maintenance.airflow.base import TABLE_FIELDS, OnTable, is_true
-from dv_maintenance.airflow.lineage import WithLineage
+from dv_maintenance.airflow.lineage import Writes
 from dv_maintenance.airflow.links import PLAN, DvPlanLink
 from dv_maintenance.airflow.outcomes import recorded
 from dv_maintenance.airflow.render import as_text, as_xcom, table_text
@@ -42,19 +44,21 @@ __all__ = [
 _MAX_PLAN = 20_000
 
 
-class _Table(OnTable, WithLineage):
+class _Table(OnTable, Writes):
     """An operator that shows an outcome."""
 
-    def _show(self, context: Any, table: TableSettings, outcome: Outcome) -> dict[str, Any]:
-        """Log, plan and XCom of an outcome. A result that could not be verified fails the task."""
+    def _show(
+        self, context: Any, table: TableSettings, outcome: Outcome, asset: Asset, *, changed: bool | None = None
+    ) -> dict[str, Any]:
+        """Log, plan, event and XCom of an outcome. A result that could not be verified fails the task. ``changed``: of
+        ``wrote``.
+        """
         self.log.info("%s", as_text(outcome))
-        self.wrote(table.path, outcome)
+        self.wrote(context, table.path, asset, outcome, changed=changed)
         plan = outcome.texts.get("explanation")
         if plan:
             context["ti"].xcom_push(key=PLAN, value=plan[:_MAX_PLAN])
         shown = as_xcom(outcome)
-        for asset in self.outlets:
-            context["outlet_events"][asset].extra = {"reason": shown["reason"], **outcome.numbers}
         if outcome.problems:
             context["ti"].xcom_push(key="return_value", value=shown)
             raise AirflowFailException(f"not verified: {'; '.join(outcome.problems)}")
@@ -82,7 +86,10 @@ class _Rewrites(OnSpark, _Table):
             table = self.watched()
             with nullcontext() if self.job is None else recorded(context, table, self.job):
                 on = _On(table, verbs.opened(table), context["ti"].try_number)
-                return self._show(context, table, self.on_engine(lambda engine: self.work(on, engine)))
+                outcome = self.on_engine(lambda engine: self.work(on, engine))
+                if self.job is not None:
+                    return self._show(context, table, outcome, job_asset(table, self.job))
+                return self._show(context, table, outcome, table_asset(table), changed=_deleted(outcome, on.attempt))
 
     @abstractmethod
     def work(self, on: _On, engine: EngineOf) -> Outcome: ...
@@ -151,7 +158,7 @@ class DvVacuumOperator(_Table):
                 opened = verbs.opened(table)
                 clean = verbs.nothing_due(table, opened, "vacuum") if only_if_due else None
                 outcome = clean or verbs.vacuum_by_policy(table, opened, guards=self.guards or {})[0]
-                return self._show(context, table, outcome)
+                return self._show(context, table, outcome, job_asset(table, "vacuum"))
 
 
 class DvDeleteOperator(_Rewrites):
@@ -165,7 +172,6 @@ class DvDeleteOperator(_Rewrites):
 
     template_fields: Sequence[str] = (*_Rewrites.template_fields, "where", "keys", "on", "count_only")
     operator_extra_links: Sequence[DvPlanLink] = ()
-    changes_rows = True
 
     def __init__(
         self,
@@ -244,6 +250,11 @@ class DvCheckOperator(_Table):
             context["ti"].xcom_push(key="return_value", value=shown)
             raise AirflowFailException(f"{table.name}: {shown['reason']}")
         return shown
+
+
+def _deleted(outcome: Outcome, attempt: int) -> bool:
+    """Whether rows were deleted, or may have been by an earlier attempt. ``None`` rows: they were not counted."""
+    return not outcome.report["dry_run"] and (outcome.report["rows_deleted"] != 0 or attempt > 1)
 
 
 def _texts(value: str | Sequence[str]) -> list[str]:

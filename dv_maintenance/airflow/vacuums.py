@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from airflow.providers.common.compat.sdk import AirflowFailException
-from airflow.sdk import AssetAlias
 
 from dv_maintenance.airflow.assets import job_asset
 from dv_maintenance.airflow.base import FILE_FIELDS, OnFile, is_true
-from dv_maintenance.airflow.lineage import WithLineage
+from dv_maintenance.airflow.lineage import Writes
 from dv_maintenance.airflow.many import problem_of
 from dv_maintenance.airflow.outcomes import events_of, recorded
 from dv_maintenance.airflow.render import as_text, as_xcom
@@ -24,7 +23,7 @@ from dv_maintenance.service.text import count
 __all__ = ["DvVacuumsOperator"]
 
 
-class DvVacuumsOperator(OnFile, WithLineage):
+class DvVacuumsOperator(OnFile, Writes):
     """Vacuums every table with ``vacuum`` in the file, one after the other. Needs no Spark.
 
     :param only_if_due: only the tables that the run's events name, and of these only what is still due.
@@ -35,11 +34,8 @@ class DvVacuumsOperator(OnFile, WithLineage):
 
     template_fields: Sequence[str] = (*FILE_FIELDS, "only_if_due")
 
-    def __init__(
-        self, *, only_if_due: bool | str = False, fail: bool = True, outlets: Any = None, **kwargs: Any
-    ) -> None:
-        self._alias = AssetAlias(f"{kwargs.get('name') or kwargs['task_id']}/dv/vacuums")
-        super().__init__(outlets=[*(outlets or ()), self._alias], **kwargs)
+    def __init__(self, *, only_if_due: bool | str = False, fail: bool = True, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
         self.only_if_due = only_if_due
         self.fail = fail
 
@@ -62,13 +58,10 @@ class DvVacuumsOperator(OnFile, WithLineage):
                 errors[table.name], failed[table.name] = error, str(error)
                 continue
             self.log.info("%s: %s", table.name, as_text(outcome))
-            self.wrote(table.path, outcome)
             sentences[table.name] = as_xcom(outcome)["reason"]
+            self.wrote(context, table.path, job_asset(table, "vacuum"), outcome)
             if outcome.problems:
                 failed[table.name] = "; ".join(outcome.problems)
-                continue
-            extra = {"reason": sentences[table.name], **outcome.numbers}
-            context["outlet_events"][self._alias].add(job_asset(table, "vacuum"), extra=extra)
         passing = [error for error in errors.values() if isinstance(error, RetryableError)]
         if passing and context["ti"].try_number <= context["ti"].max_tries:
             raise passing[0]

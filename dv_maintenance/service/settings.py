@@ -19,6 +19,7 @@ __all__ = [
     "JOBS",
     "Folder",
     "Job",
+    "NamedAsset",
     "Reads",
     "Report",
     "Schedule",
@@ -58,6 +59,13 @@ class Reads(_Written):
         default=None,
         description="A JSON file that keeps what the event logs showed, so that only new events are read.",
     )
+
+
+class NamedAsset(_Written):
+    """An asset that the orchestrator's users have named themselves."""
+
+    name: str
+    uri: str | None = Field(default=None, description="By default the table's.")
 
 
 class Settings(_Written):
@@ -101,6 +109,9 @@ class Table(Settings):
     path: str = Field(description="Path or URI; relative paths start at the YAML file's folder.")
     name: str | None = Field(
         default=None, description="The table's name, its parts separated by slashes; by default the path's last part."
+    )
+    asset: NamedAsset | str | None = Field(
+        default=None, description="Airflow: the name of the table's asset, or {name, uri}; both default to its URI."
     )
 
 

@@ -111,6 +111,8 @@ class TableSettings(Entry):
 
     name: str = Field(min_length=1)
     path: str = Field(min_length=1)
+    asset: settings.NamedAsset | str | None = None
+    """Airflow's asset of the table, where it is not called by its URI."""
     _job_names: Mapping[Job, str] = PrivateAttr(default_factory=dict)
 
     @property

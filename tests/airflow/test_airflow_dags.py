@@ -28,6 +28,9 @@ import json
 from dv_maintenance.airflow import dv_maintenance_dags
 def shown(dag):
     return {
+        "assets": [[asset.name, asset.uri] for asset in dag.timetable.asset_condition.objects]
+                  if getattr(dag.timetable, "asset_condition", None) else [],
+        "inlets": [str(inlet) for task in dag.tasks for inlet in task.inlets],
         "schedule": type(dag.timetable).__name__, "tags": sorted(dag.tags), "runs": dag.max_active_runs,
         "tasks": {task.task_id: [sorted(task.downstream_task_ids), task.owner, task.pool] for task in dag.tasks},
         "watches": [watcher.trigger.serialize()[1] for asset in dag.timetable.asset_condition.objects
@@ -63,6 +66,8 @@ def test_a_dag_for_each_table_and_each_schedule(in_airflow: Callable[[str], str]
     assert (watch["table"], watch["jobs"], watch["every_seconds"]) == ("sales/orders", ["optimize", "manifest"], 7)
     assert of_orders["spark"]["optimize"] == [None, {"spark.remote": "sc://spark:15002", "spark.executor.memory": "2g"}]
     assert list(dags[backfills]["tasks"]) == ["optimize"]
+    assert of_orders["assets"] == [[f"file://{tmp_path}/orders?dv=due&name=lake"] * 2], "called by its URI"
+    assert not any(dag["inlets"] for dag in dags.values()), "an inlet that nobody else uses may be inactive in Airflow"
 
 
 MORE = """

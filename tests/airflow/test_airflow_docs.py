@@ -11,9 +11,9 @@ from support.places import ROOT
 
 def test_the_page_s_dags_load(in_airflow: Callable[[str], str], tmp_path: Path) -> None:
     page = (ROOT / "docs" / "guides" / "airflow.md").read_text()
-    yaml, nights = re.findall(r"^```yaml\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
-    (tmp_path / "tables.yaml").write_text(yaml)
-    (tmp_path / "nights.yaml").write_text(nights)
+    files = re.findall(r"^```yaml\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    for number, text in enumerate(files):
+        (tmp_path / f"tables{number or ''}.yaml").write_text(text)
     blocks = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
     texts = [*blocks, *(path.read_text() for path in sorted((ROOT / "dags").glob("*.py")))]
     assert len(texts) == 4
@@ -21,6 +21,7 @@ def test_the_page_s_dags_load(in_airflow: Callable[[str], str], tmp_path: Path) 
         "import os; os.environ['DVM_TABLES'] = 'tables.yaml'\n"
         "import dv_maintenance.airflow as face\n"
         "for name in face.__all__: getattr(face, name)\n"
+        f"for number in range(1, {len(files)}): face.dv_maintenance_dags(f'tables{{number}}.yaml')\n"
         f"for text in {texts!r}:\n"
         "    exec(compile(text.replace('/lake/tables.yaml', 'tables.yaml'), 'page', 'exec'), names := {})\n"
         "    if 'erase' in names:\n"

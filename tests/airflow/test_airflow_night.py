@@ -119,12 +119,13 @@ def test_a_night_and_vacuums(in_airflow: Callable[[str], str], tmp_path: Path) -
     (tmp_path / "closed.yaml").write_text("name: closed\n" + NEVER.replace("DAY", day) + "tables: [{path: c}]\n")
     found: dict[str, Any] = json.loads(in_airflow(SCRIPT).splitlines()[-1])
 
+    lake = f"file://{tmp_path}"
     (fired,) = found["fired"]
     assert [each["table"] for each in fired["tables"]] == ["old", "older"], "one event for those due at one look"
     vacuums = found["vacuums"]
     assert vacuums["error"] is None
     assert list(vacuums["shown"]["tables"]) == ["old", "older"]
-    assert [vacuums["events"][f"{name}/dv/vacuum"]["files_deleted"] for name in ("old", "older")] == [1, 1]
+    assert [vacuums["events"][f"{lake}/{name}?dv=vacuum"]["files_deleted"] for name in ("old", "older")] == [1, 1]
 
     short, again = found["short"], found["again"]
     assert short["events"] == {}, "a table that waits is not maintained"
@@ -139,8 +140,8 @@ def test_a_night_and_vacuums(in_airflow: Callable[[str], str], tmp_path: Path) -
 
     every = found["all"]
     assert every["error"] is None
-    assert every["events"].keys() == {"a/dv/optimize", "b/dv/optimize", "clean/dv/optimize"}
-    assert every["events"]["a/dv/optimize"]["rows_purged"] == 400
+    assert every["events"].keys() == {f"{lake}/{name}?dv=optimize" for name in ("a", "b")}, "and none for the clean one"
+    assert every["events"][f"{lake}/a?dv=optimize"]["rows_purged"] == 400
     assert every["shown"]["tables"]["clean"] == "Nothing to do: no optimize is due."
     assert found["broken"].startswith("AirflowFailException: gone: file:///")
     assert found["alone"]["error"] == found["broken"]

@@ -40,6 +40,11 @@ LOCAL = (
     again = DvOptimizeOperator(task_id="again", table=LAKE + "/a")
     vacuum = DvVacuumOperator(task_id="vacuum", table=LAKE + "/a", only_if_due="{{ True }}")
     manifest = DvManifestOperator(task_id="manifest", table=LAKE + "/a", engine="local")
+    named = {"path": LAKE + "/f", "asset": {"name": "of customers"}}
+    counts = DvDeleteOperator(task_id="counts", table=named, engine="local", where="id < 600", count_only=True)
+    deletes = DvDeleteOperator(task_id="deletes", table=named, engine="local", where="id < 500")
+    nothing = DvDeleteOperator(task_id="nothing", table=named, engine="local", where="id < 500")
+    counts >> deletes >> nothing
     warns = DvCheckOperator(task_id="warns", table=LAKE + "/d", fail_on=None)
     fails = DvCheckOperator(task_id="fails", table=LAKE + "/d", retries=2)
     night = DvNightOperator(task_id="night", tables_file=LAKE + "/night.yaml", engine="local", fail=False)
@@ -104,7 +109,7 @@ def with_dvs(lake: Path, name: str) -> list[str | None]:
 
 
 def test_a_run_of_each(airflow_environment: Path, tmp_path: Path) -> None:
-    build(tmp_path, "a", "b", "c", "d", "e")
+    build(tmp_path, "a", "b", "c", "d", "e", "f")
     (tmp_path / "night.yaml").write_text("budget: 30m\ntables: [{path: e}, {path: a}]\n")
     connection = json.dumps({"conn_type": "dv_storage", "extra": {"some_option": "x"}})
     lineage = {"type": "file", "log_file_path": str(tmp_path / "lineage"), "append": True}
@@ -122,8 +127,10 @@ def test_a_run_of_each(airflow_environment: Path, tmp_path: Path) -> None:
     assert shown["again", -1]["reason"].startswith("- Nothing to do."), "and without Java"
     assert shown["vacuum", -1]["reason"].startswith("Nothing to do: no vacuum is due")
     assert shown["manifest", -1]["files"] == 3
-    assert [event["rows_purged"] for event in airflow.events("e/dv/optimize")] == [1200]
-    assert len(airflow.events("a/dv/optimize")) == 1, "an event for each table of the night"
+    assert [event["rows_purged"] for event in airflow.events(f"file://{tmp_path}/e?dv=optimize")] == [1200]
+    assert len(airflow.events(f"file://{tmp_path}/a?dv=optimize")) == 1, "neither the sensor's nor the night's table"
+    rows = airflow.events("of customers")
+    assert [event["rows_deleted"] for event in rows] == [300], rows
     assert with_dvs(tmp_path, "e") == []
     assert "deleted_ratio: 40.00%" in shown["fails", -1]["reason"]
     assert shown["warns", -1]["reason"] == shown["fails", -1]["reason"]
@@ -132,6 +139,7 @@ def test_a_run_of_each(airflow_environment: Path, tmp_path: Path) -> None:
         "tables": [str(tmp_path / "a"), str(tmp_path / "b")],
         "days": [str(tmp_path / "c")] * 2,
         "manifest": [str(tmp_path / "a")],
+        "deletes": [str(tmp_path / "f")],
         "night": [str(tmp_path / "e")],
     }
     assert all(facets["outputStatistics"]["fileCount"] == 1 for _, facets in written["days"])

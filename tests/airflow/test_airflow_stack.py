@@ -57,14 +57,19 @@ def maintain(airflow: Airflow, folder: Path, name: str, *tables: str) -> Path:
     return file
 
 
+def due(table: Path) -> str:
+    """The asset that a watcher of the table updates, in whichever file of tables."""
+    return f"file://{table}?dv=due&name=%"
+
+
 def watched_up_to_now(airflow: Airflow, table: Path) -> None:
     """The watcher has seen the newest version. It fires for what it sees before it writes down that it saw it."""
     version = open_table(str(table)).version()
 
     def seen() -> bool:
         kept = airflow.rows(
-            "select s.value from asset_state_store s join asset a on a.id = s.asset_id where a.name = ?",
-            f"{table.name}/dv/due",
+            "select s.value from asset_state_store s join asset a on a.id = s.asset_id where a.name like ?",
+            due(table),
         )
         cursors = [Cursor.from_json(json.loads(value)["cursor"]) for (value,) in kept]
         return version in {state.inspection.version for cursor in cursors for state in cursor.tables.values()}
@@ -143,14 +148,14 @@ def test_a_delete_by_delta_spark_starts_one_run_and_a_restart_none(
         str(place)
     )
     maintain(airflow, tmp_path, "judged", "orders")
-    assert airflow.events("orders/dv/due") == []
+    assert airflow.events(due(place)) == []
     delta_spark.sql(f"DELETE FROM delta.`{place}` WHERE id % 5 = 0")
     runs = ended(airflow, "judged.orders", 1, place)
-    assert len(runs) == 1, airflow.events("orders/dv/due")
+    assert len(runs) == 1, airflow.events(due(place))
     (run,) = runs
     assert run["state"] == "success"
     assert run["type"] == "asset_triggered"
-    (event,) = airflow.events("orders/dv/due")
+    (event,) = airflow.events(due(place))
     assert (event["payload"]["version"], event["payload"]["due"]) == (2, ["optimize"])
     assert airflow.xcom("judged.orders", run["run"], "optimize")["rows_purged"] == 2_000
 
@@ -159,13 +164,13 @@ def test_a_delete_by_delta_spark_starts_one_run_and_a_restart_none(
     delta_spark.sql(f"ALTER TABLE delta.`{place}` SET TBLPROPERTIES ('seen' = 'after the restart')")
     airflow.start("triggerer")
     watched_up_to_now(airflow, place)
-    assert len(airflow.events("orders/dv/due")) == 1, "a restart fired again"
+    assert len(airflow.events(due(place))) == 1, "a restart fired again"
 
     airflow.kill("triggerer")
     delta_spark.sql(f"DELETE FROM delta.`{place}` WHERE id % 5 = 1")
     airflow.start("triggerer")
     assert len(ended(airflow, "judged.orders", 2, place)) == 2
-    assert len(airflow.events("orders/dv/due")) == 2
+    assert len(airflow.events(due(place))) == 2
     found = delta_spark.read.format("delta").load(str(place))
     assert (found.count(), found.where("id % 5 < 2").count()) == (6_000, 0)
 
@@ -242,7 +247,7 @@ def test_a_task_that_is_marked_failed_in_the_middle_of_a_purge(airflow: Airflow,
     assert (stopped["state"], again["state"]) == ("failed", "success")
     assert airflow.xcom(purge.dag, again["run"], "optimize")["rows_purged"] == left
     assert rows_of(purge.place) == purge.expected
-    first, second = airflow.events(f"{purge.place.name}/dv/due")
+    first, second = airflow.events(due(purge.place))
     assert first["payload"]["work"] == second["payload"]["work"], "the same data"
     assert second["payload"]["attempt"] == 2
     eventually("what is no longer due is forgotten", lambda: not airflow.rows(_VARIABLES, "%stopped%"))
@@ -273,6 +278,62 @@ for name in ("sales", "finance"):
     assert [run["state"] for run in runs] == ["success"] * 2
     assert open_table(str(tmp_path / "twice")).history()[0].operation == "OPTIMIZE"
     assert sum(rows_of(tmp_path / "twice").values()) == 700
+
+
+PRODUCER = """
+from datetime import UTC, datetime
+from airflow.sdk import DAG, Asset, task
+from dv_maintenance.airflow import DvCheckOperator, DvDeleteOperator, DvOptimizeOperator
+begin = {"start_date": datetime(2026, 1, 1, tzinfo=UTC)}
+PLACE = "PATH"
+orders = Asset("file://" + PLACE)
+with DAG("producer", schedule=None, **begin):
+    task(lambda: None, task_id="load", outlets=[orders])()
+with DAG("consumer", schedule=[orders], **begin):
+    task(lambda: None, task_id="reads")()
+with DAG("by_hand", schedule=None, **begin, params={"where": "id < 0", "count": False}):
+    mapped = DvOptimizeOperator.partial(task_id="mapped", engine="local").expand(table=[PLACE])
+    delete = {"engine": "local", "where": "{{ params.where }}", "count_only": "{{ params.count }}"}
+    mapped >> DvDeleteOperator(task_id="one", table=PLACE, **delete) >> DvCheckOperator(
+        task_id="check", table=PLACE, fail_on=None)
+with DAG("by_file", schedule=None, **begin, params={"where": "id < 0"}):
+    DvDeleteOperator.partial(task_id="each", tables_file="FILE", engine="local", where="{{ params.where }}").expand(
+        table=["foreign"])
+"""
+
+
+def test_assets_that_others_define_too_and_events_of_changes_only(airflow: Airflow, tmp_path: Path) -> None:
+    """Airflow has one name for each URI: whoever came second failed, also the user's own producer."""
+    place = tmp_path / "foreign"
+    table = DeltaBuilder(str(place)).create(SCHEMA)
+    table.append(pa.table({"id": range(1000), "v": ["a"] * 1000}, SCHEMA))
+    file = maintain(airflow, tmp_path, "generated", "foreign")
+    (airflow.dags / "foreign.py").write_text(PRODUCER.replace("PATH", str(place)).replace("FILE", str(file)))
+    dags = ("producer", "consumer", "by_hand", "by_file")
+    airflow.unpause(*dags)
+    airflow.api("POST", "/dags/producer/dagRuns", {"logical_date": None})
+    ended(airflow, "producer", 1)
+    ended(airflow, "consumer", 1)
+    table.delete(lambda rows: pc.less(rows["id"], 300))
+    ended(airflow, "generated.foreign", 1, place)
+
+    def start(dag: str, runs: int, **conf: Any) -> None:
+        airflow.api("POST", f"/dags/{dag}/dagRuns", {"logical_date": None, "conf": conf})
+        ended(airflow, dag, runs)
+
+    start("by_hand", 1, where="id < 0")
+    start("by_hand", 2, where="id < 400", count=True)
+    start("by_hand", 3, where="id < 400")
+    start("by_file", 1, where="id < 0")
+    start("by_file", 2, where="id < 900")
+    ended(airflow, "generated.foreign", 2, place)
+    assert len(ended(airflow, "consumer", 3)) == 3
+    states = {(run["dag"], run["state"]) for run in airflow.runs() if run["dag"] in {*dags, "generated.foreign"}}
+    assert {state for _, state in states} == {"success"}, states
+    events = airflow.events(f"file://{place}")
+    assert [event.get("rows_deleted") for event in events] == [None, 100, 500], events
+    purged = [event["rows_purged"] for event in airflow.events(f"file://{place}?dv=optimize")]
+    assert 0 not in purged, "an event of a run that found nothing to do"
 
 
 def is_pending(pid: int, number: signal.Signals) -> bool:

@@ -185,9 +185,10 @@ class Airflow:
         return json.loads(found[0][0]) if found else None
 
     def events(self, asset: str) -> list[dict[str, Any]]:
-        """The payloads of an asset's events, oldest first."""
+        """The payloads of an asset's events, oldest first. ``asset``: a name, or a pattern of SQL's LIKE."""
         found = self.rows(
-            "select e.extra from asset_event e join asset a on a.id = e.asset_id where a.name = ? order by e.id", asset
+            "select e.extra from asset_event e join asset a on a.id = e.asset_id where a.name like ? order by e.id",
+            asset,
         )
         return [json.loads(extra) for (extra,) in found]
 
