@@ -124,7 +124,7 @@ def overlapping(what: list[dict[str, Any]]) -> list[str]:
 def report(soak: Soak, rest: float) -> list[str]:
     claims, airflow = Claims(), soak.airflow
     runs, tasks = airflow.runs(), airflow.tasks()
-    events = {table.name: airflow.events(f"{table.name}/dv/due") for table in soak.tables}
+    events = {table.name: airflow.events(f"file://{table.path}?dv=due&name=%") for table in soak.tables}
     payloads = {name: [each["payload"] for each in found] for name, found in events.items()}
     idle = [
         run
@@ -137,7 +137,9 @@ def report(soak: Soak, rest: float) -> list[str]:
     claims.tell("events", {name: len(found) for name, found in events.items()})
     claims.tell("runs", {dag: sum(run["dag"] == dag for run in runs) for dag in soak.dags})
     claims.tell("runs of vacuums", sum(run["dag"] == "soak_vacuum" for run in runs))
-    claims.tell("events of vacuums", {each.name: len(airflow.events(f"{each.name}/dv/vacuum")) for each in soak.tables})
+    claims.tell(
+        "events of vacuums", {each.name: len(airflow.events(f"file://{each.path}?dv=vacuum")) for each in soak.tables}
+    )
     claims.tell("  by state", dict(Counter(run["state"] for run in runs)))
     claims.tell("  with nothing left to do", len(idle))
     claims.tell("tasks", dict(Counter((task["task"], task["state"]) for task in tasks)))
