@@ -194,7 +194,14 @@ def test_changes_are_those_of_their_versions(place: Place, capsys: pytest.Captur
     assert pa.parquet.read_table(out)[place.column].null_count > 0
 
 
-@pytest.mark.parametrize("place", ["delta nulls", "delta lacks", "paimon nulls", "lance lacks"], indirect=True)
+@pytest.mark.parametrize(
+    "place",
+    [
+        "delta lacks",
+        *(pytest.param(name, marks=pytest.mark.deep) for name in ("delta nulls", "paimon nulls", "lance lacks")),
+    ],
+    indirect=True,
+)
 def test_row_changes(place: Place, spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
     column = place.column
     verbs = [("delete", "--where", f"{column} IS NULL"), ("delete", "--where", f"id = 4 AND {column} IS NULL")]

@@ -121,9 +121,7 @@ ALL = ("delete", "delete by keys", "update", "merge", "purge", "zorder")
 
 
 @pytest.mark.jvm
-@pytest.mark.parametrize(
-    ("verbs", "count"), [(("delete", "update", "purge"), 1), pytest.param(ALL, 3, marks=pytest.mark.deep)]
-)
+@pytest.mark.parametrize(("verbs", "count"), [(("delete", "purge"), 1), pytest.param(ALL, 3, marks=pytest.mark.deep)])
 def test_every_verb_by_the_page(cluster: Cluster, tmp_path: Path, verbs: tuple[str, ...], count: int) -> None:
     """The first of other Pythons in the short form."""
     orders(tmp_path)
@@ -137,7 +135,8 @@ def test_every_verb_by_the_page(cluster: Cluster, tmp_path: Path, verbs: tuple[s
 
     assert said["master"] == cluster.url
     kept = {number: f"v{number}" for number in range(399) if number % 10}
-    kept |= {number: f"v{number}!" for number in range(3, 399, 10)}
+    if "update" in verbs:
+        kept |= {number: f"v{number}!" for number in range(3, 399, 10)}
     if "merge" in verbs:
         kept |= {1: "one", 1000: "new"}
     if "delete by keys" in verbs:
