@@ -53,10 +53,9 @@ def test_metadata_is_what_every_registry_takes(wheel: Path) -> None:
         assert (ROOT / file).exists(), file
 
 
-def test_the_extra_of_dagster_asks_for_dagster_alone(wheel: Path) -> None:
-    """dagster-pyspark brings dagster-spark, whose own component makes every command of `dg` warn of a preview."""
+def test_the_extra_of_dagster_asks_for_dagster_and_its_spark_alone(wheel: Path) -> None:
     asked = [each for each in metadata(wheel).get_all("Requires-Dist", []) if "extra == 'dagster'" in each]
-    assert [re.split(r"[<>=; ]", each)[0] for each in asked] == ["dagster"]
+    assert [re.split(r"[<>=; ]", each)[0] for each in asked] == ["dagster-pyspark", "dagster"]
 
 
 def test_links_of_the_description_lead_out_of_the_registry(wheel: Path) -> None:

@@ -89,12 +89,14 @@ def _requirements(kind: str | None) -> list[tuple[Requirement, str | None]]:
     base = [each for each in declared if each.marker is None or each.marker.evaluate({"extra": ""})]
     wanted = known_format(kind)
     of_formats = {each.extra: f"for {each.title} tables" for each in formats() if each.extra}
-    of_extras = [
-        (each, None if wanted is not None and wanted.extra == extra else why)
-        for extra, why in {**_FACES, **of_formats}.items()
-        for each in declared
-        if each not in base and each.marker is not None and each.marker.evaluate({"extra": extra})
-    ]
+    whys: dict[tuple[str, str], tuple[Requirement, list[str]]] = {}
+    for extra, why in {**_FACES, **of_formats}.items():
+        for each in declared:
+            if each not in base and each.marker is not None and each.marker.evaluate({"extra": extra}):
+                # What several formats need is one requirement.
+                _, found = whys.setdefault((each.name, str(each.specifier)), (each, []))
+                found.append("" if wanted is not None and wanted.extra == extra else why)
+    of_extras = [(each, " and ".join(found) if all(found) else None) for each, found in whys.values()]
     return [*((each, None) for each in base), *of_extras]
 
 
