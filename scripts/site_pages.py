@@ -91,21 +91,24 @@ def policy() -> str:
 
 
 def tables_file() -> str:
-    from dv_maintenance.service import settings
+    from dv_maintenance.service import settings, tables_file
 
     models: list[type[BaseModel]] = [
-        settings.Settings,
-        settings.Table,
-        settings.Folder,
+        tables_file.WatchConfig,
+        tables_file.Entry,
+        tables_file.TableSettings,
+        tables_file.TablesFolder,
         settings.Schedule,
         settings.Sensor,
-        settings.Window,
+        tables_file.Window,
         settings.Spark,
         settings.Reads,
+        settings.NamedAsset,
+        settings.Report,
     ]
     head = (
         "# Every key of defs.yaml and tables.yaml\n\nMade from the models that read them. How they are used: "
-        "[many tables](../guides/many-tables.md). `defaults` has the keys of `Settings`; "
+        "[many tables](../guides/many-tables.md). `defaults` has the keys of `Entry`; "
         "entries of `tables` and `folders` may have them, too."
     )
     return "\n\n".join([head, *map(table, models)])

@@ -3,6 +3,7 @@
 # Without `from __future__ import annotations`: Dagster reads the annotations of fields.
 
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Self
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 import dagster as dg
 from dagster.components.utils.translation import TranslationFn, TranslationFnResolver
 from packaging.version import Version
-from pydantic import BaseModel, Field, PrivateAttr
+from pydantic import BaseModel, Field, PrivateAttr, create_model
 
 from dv_maintenance.config import Document, Location
 from dv_maintenance.dagster.assets import GROUP, build_dv_assets
@@ -29,7 +30,6 @@ from dv_maintenance.errors import UsageError
 from dv_maintenance.service import settings
 from dv_maintenance.service.file_check import remarks
 from dv_maintenance.service.listing import Listing
-from dv_maintenance.service.policies import Policy
 from dv_maintenance.service.tables_file import TableSettings, WatchConfig
 
 if TYPE_CHECKING:
@@ -38,58 +38,28 @@ if TYPE_CHECKING:
 __all__ = ["DvMaintainedTables", "DvMaintainedTablesComponent"]
 
 
-def _as_it_is(context: dg.ResolutionContext, value: Any) -> Any:
-    del context
-    return value
-
-
-# Dagster accepts foreign models only without constraints on their fields. In YAML it is a Policy.
-PolicyAttributes = Annotated[Any, dg.Resolver(_as_it_is, model_field_type=Policy)]
+def _rendered(context: dg.ResolutionContext, value: Any) -> Any:
+    """Plain data with templates resolved. Text without a template stays text: Dagster would make 5 of "5"."""
+    if isinstance(value, dict):
+        return {key: _rendered(context.at_path(key), each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_rendered(context.at_path(at), each) for at, each in enumerate(value)]
+    return context.resolve_value(value) if isinstance(value, str) and re.search(r"\{[{%]", value) else value
 
 
 Translation = Annotated[TranslationFn[Any], TranslationFnResolver[Any](lambda data: {"table": data[0], "job": data[1]})]
 
+if TYPE_CHECKING:
 
-class _Resolved(BaseModel):
-    """Keys with any value, which Dagster needs a resolver or a type for."""
-
-    policy: PolicyAttributes = Field(default=None, description=settings.Settings.model_fields["policy"].description)
-    partitions: str | list[Any] | dict[str, Any] | None = Field(
-        default=None, description=settings.Settings.model_fields["partitions"].description
+    class _Keys(BaseModel):
+        folders: Any
+else:
+    # The keys of the file, as plain data: WatchConfig checks them. A default that is no scalar is one that Dagster does
+    # not pass on.
+    _Key = Annotated[Any, dg.Resolver(_rendered, model_field_type=Any)]
+    _Keys = create_model(
+        "_Keys", **{key: (_Key, Field(default=(), repr=False)) for key in WatchConfig.model_fields if key != "name"}
     )
-
-
-# The keys are those of the service; Dagster resolves their templates.
-class Settings(_Resolved, settings.Settings, dg.Resolvable):
-    pass
-
-
-class Table(_Resolved, settings.Table, dg.Resolvable):
-    pass
-
-
-class Folder(_Resolved, settings.Folder, dg.Resolvable):
-    pass
-
-
-class Schedule(settings.Schedule, dg.Resolvable):
-    pass
-
-
-class Sensor(settings.Sensor, dg.Resolvable):
-    pass
-
-
-class Spark(settings.Spark, dg.Resolvable):
-    pass
-
-
-class Window(settings.Window, dg.Resolvable):
-    pass
-
-
-class Report(settings.Report, dg.Resolvable):
-    pass
 
 
 if TYPE_CHECKING or Version(dg.__version__) >= Version("1.12"):
@@ -100,42 +70,18 @@ else:
 
 
 @dg.scaffold_with(DvScaffolder)
-class DvMaintainedTablesComponent(_Listing):
+class DvMaintainedTablesComponent(_Listing, _Keys):
     """Maintained tables: their assets, checks, sensor, jobs and schedules.
 
     Sensor and schedules start stopped, unless ``default_status`` is ``running``. ``translation`` changes keys and
     specs, and so may a subclass that overrides :meth:`get_translator`.
     """
 
-    name: str = Field(
-        default="dv_maintenance", description="Name of the job; names of the sensor and the schedule begin with it."
-    )
-    defaults: Settings | None = Field(default=None, description="Settings of every table that does not set its own.")
-    tables: list[Table] | None = None
-    folders: list[Folder] | None = None
-    schedule: Schedule | None = None
-    sensor: Sensor | None = Field(default=Sensor(), description="null: no sensor.")
-    spark: Spark | None = Field(
-        default=None,
-        description="Without it, the location needs a resource spark: a SparkResource, or one with a spark_session.",
-    )
-
-    default_status: settings.Status = Field(
-        default="stopped", description="running: sensors and schedules run as soon as the location is loaded."
-    )
-
-    window: Window | None = Field(
-        default=None, description="When files may be rewritten: one run works through all tables then."
-    )
-    budget: str | None = Field(default=None, description="How long that run may work in one window, such as 30m.")
-
-    report: Report | None = Field(default=None, description="One asset that lists all tables, the worst first.")
-
+    name: str = WatchConfig.model_fields["name"].default
     translation: Translation | None = Field(
         default=None,
         description="Attributes of the assets; their templates see the table, and the job (null: the table itself).",
     )
-
     _source: Any = PrivateAttr(default=None)
 
     @classmethod
@@ -251,7 +197,7 @@ class DvMaintainedTablesComponent(_Listing):
 
     def _document(self) -> Document:
         """The settings as plain data, with the lines they were written in."""
-        data = self.model_dump(mode="json", exclude_unset=True, exclude={"defs_state", "translation"})
+        data = self.model_dump(mode="json", exclude_unset=True, include=set(WatchConfig.model_fields))
         tree: SourcePositionTree | None = self._source
         if tree is None:
             return Document(data, type(self).__name__)

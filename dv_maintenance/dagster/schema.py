@@ -17,10 +17,12 @@ from typing import Any, Final
 from pydantic import BaseModel, create_model
 
 from dv_maintenance.service.policies import MARGIN
+from dv_maintenance.service.tables_file import WatchConfig
 
 __all__ = ["with_precise_schema"]
 
 _TEMPLATE: Final = {"type": "string", "pattern": r"\{\{"}
+_NULL: Final = {"type": "null"}
 _SCALARS: Final = frozenset({"string", "integer", "number", "boolean", "null"})
 # Days of a retention.
 _RUNGS: Final = (*range(9), 10, 14, 21, 28, 30, 45, 60, 90, 180, 365)
@@ -37,8 +39,34 @@ def with_precise_schema(model: type[BaseModel]) -> type[BaseModel]:
 class _Precise(BaseModel):
     @classmethod
     def model_json_schema(cls, *args: Any, **options: Any) -> dict[str, Any]:
+        """With the keys of a tables file, whose values may be templates."""
         schema: dict[str, Any] = _precise(super().model_json_schema(*args, **options))
-        return _with_deadlines(schema)
+        keys = _with_templates(WatchConfig.model_json_schema())
+        parts = {part: {**schema.get(part, {}), **keys[part]} for part in ("properties", "$defs")}
+        return _with_deadlines({**schema, **parts})
+
+
+def _with_templates(schema: Any) -> Any:
+    """The schema, where a template may take the place of any value, and null that of a default."""
+    if isinstance(schema, list):
+        return [_with_templates(each) for each in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    made = {key: _with_templates(each) for key, each in schema.items()}
+    if "properties" in made:
+        optional = made["properties"].keys() - set(made.get("required", ()))
+        made["properties"] = {key: _or_template(each, null=key in optional) for key, each in made["properties"].items()}
+    return made
+
+
+def _or_template(schema: Mapping[str, Any], *, null: bool) -> Mapping[str, Any]:
+    rest = dict(schema)
+    said = {key: rest.pop(key) for key in ("title", "description", "default") if key in schema}
+    choices = [each for each in rest.get("anyOf", []) if each != _NULL]
+    if len(choices) == 1:
+        rest = choices[0]
+    # The errors of `else` are its own; those of `anyOf` are summed up in one.
+    return {**said, "if": {"anyOf": [_TEMPLATE, *([_NULL] if null else [])]}, "then": {}, "else": rest}
 
 
 def _precise(schema: Any) -> Any:

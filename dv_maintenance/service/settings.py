@@ -1,12 +1,11 @@
-"""The settings of maintained tables as people write them in YAML: one file for every face.
+"""The keys of a file of tables that concern all of them; those of a table are in ``tables_file``.
 
-These models describe the keys. :class:`~dv_maintenance.service.tables_file.WatchConfig` checks what they mean, once the
-defaults are merged into each table. A face shows ``group_name``, ``owners`` and ``tags`` if it has such things.
+These models are the only ones: the component's schema and the tables of the documentation are made from them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Self
 
@@ -17,19 +16,17 @@ from dv_maintenance.service import cron
 
 __all__ = [
     "JOBS",
-    "Folder",
     "Job",
+    "Keys",
     "NamedAsset",
     "Reads",
     "Report",
     "Schedule",
     "ScheduledJob",
     "Sensor",
-    "Settings",
     "Spark",
     "Status",
-    "Table",
-    "Window",
+    "as_texts",
     "scheduled_jobs",
 ]
 
@@ -38,18 +35,20 @@ Status = Literal["running", "stopped"]
 JOBS: tuple[Job, ...] = ("optimize", "vacuum", "manifest")
 
 
-def _as_texts(values: Any) -> Any:
+def as_texts(values: Any) -> Any:
     """YAML turns 5 into a number. So do Dagster's templates, even with quotes around it."""
     if not isinstance(values, Mapping):
         return values
     return {key: str(each) if type(each) in {int, float} else each for key, each in values.items()}
 
 
-class _Written(BaseModel):
+class Keys(BaseModel):
+    """A mapping in YAML that has only these keys."""
+
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Reads(_Written):
+class Reads(Keys):
     """Where the reads of tables are observed."""
 
     spark_events: str | None = Field(
@@ -61,72 +60,14 @@ class Reads(_Written):
     )
 
 
-class NamedAsset(_Written):
+class NamedAsset(Keys):
     """An asset that the orchestrator's users have named themselves."""
 
     name: str
     uri: str | None = Field(default=None, description="By default the table's.")
 
 
-class Settings(_Written):
-    """What tables may have in common."""
-
-    format: str | None = Field(default=None, description="Detected unless given.")
-    storage_options: Mapping[str, str] | None = Field(
-        default=None, repr=False, description="Passed to the storage. Take secrets from {{ env.NAME }}."
-    )
-    policy: Any = Field(default=None, description="When a file is worth rewriting, and when checks warn or fail.")
-    reads: Reads | None = Field(default=None, description="Where reads of the table are observed.")
-    jobs: Sequence[Job] | None = Field(default=None, description="The jobs to watch for and to schedule.")
-    partitions: Any = Field(
-        default=None, description="Partition columns by which maintenance can be chosen; see the documentation."
-    )
-    observe: bool | None = Field(
-        default=None, description="false: an asset of this name exists already; only its maintenance is added."
-    )
-    group_name: str | None = Field(default=None, description="Group of the table and its maintenance.")
-    owners: Sequence[str] | None = Field(default=None, description="Email addresses, or team:NAME.")
-    tags: Mapping[str, str] | None = Field(default=None, description="Tags, added to those of the defaults.")
-    pool: str | None = Field(
-        default=None, description="Dagster: the pool in which its work waits; by default one of its own."
-    )
-    op_tags: Mapping[str, Any] | None = Field(
-        default=None, description="Dagster: tags of the ops that maintain it, such as dagster-k8s/config."
-    )
-    run_tags: Mapping[str, str] | None = Field(
-        default=None, description="Dagster: tags of runs, such as dagster/priority and dagster/max_runtime."
-    )
-
-    @field_validator("storage_options", "tags", "run_tags", mode="before")
-    @classmethod
-    def _texts(cls, values: Any) -> Any:
-        return _as_texts(values)
-
-
-class Table(Settings):
-    """One table."""
-
-    path: str = Field(description="Path or URI; relative paths start at the YAML file's folder.")
-    name: str | None = Field(
-        default=None, description="The table's name, its parts separated by slashes; by default the path's last part."
-    )
-    asset: NamedAsset | str | None = Field(
-        default=None, description="Airflow: the name of the table's asset, or {name, uri}; both default to its URI."
-    )
-
-
-class Folder(Settings):
-    """Every table below a folder or prefix."""
-
-    path: str = Field(description="Folder or prefix; relative paths start at the YAML file's folder.")
-    name: str | None = Field(default=None, description="Prefix of the tables' names.")
-    include: Sequence[str] | None = Field(
-        default=None, description="Patterns of paths below the folder; all by default."
-    )
-    exclude: Sequence[str] | None = Field(default=None, description="Patterns of paths to leave out.")
-
-
-class Schedule(_Written):
+class Schedule(Keys):
     """When all tables are maintained, regardless of the sensor."""
 
     cron: str
@@ -152,14 +93,14 @@ class Schedule(_Written):
         return valid_zone(zone)
 
 
-class Sensor(_Written):
+class Sensor(Keys):
     """How often the tables' logs are inspected."""
 
     every_seconds: int = Field(default=60, ge=1)
     default_status: Status | None = Field(default=None, description="In place of the file's default_status.")
 
 
-class Spark(_Written):
+class Spark(Keys):
     """The engine that rewrites run on."""
 
     master: str = Field(default="local[*]", description="Spark master, or sc://host:15002 for Spark Connect.")
@@ -175,7 +116,7 @@ class Spark(_Written):
     @field_validator("conf", mode="before")
     @classmethod
     def _texts(cls, values: Any) -> Any:
-        return _as_texts(values)
+        return as_texts(values)
 
     @model_validator(mode="after")
     def _one_session(self) -> Self:
@@ -185,7 +126,7 @@ class Spark(_Written):
         return self
 
 
-class Report(_Written):
+class Report(Keys):
     """When the report of all tables is refreshed."""
 
     every_seconds: int = Field(
@@ -198,15 +139,6 @@ class Report(_Written):
     )
     cron: str | None = Field(default=None, description="A schedule also refreshes it then, whatever the sensor found.")
     timezone: str = "UTC"
-
-
-class Window(_Written):
-    """When files may be rewritten: one run works through all tables then."""
-
-    start: str | int = Field(description='Time of day, such as "01:00".')
-    length: str = Field(description="How long it is open, such as 1h; at most a day.")
-    timezone: str = "UTC"
-    days: Sequence[str] | None = Field(default=None, description="The days on which it opens: mon to sun.")
 
 
 @dataclass(frozen=True, slots=True)

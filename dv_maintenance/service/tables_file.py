@@ -1,7 +1,7 @@
 """The file of maintained tables, checked: defaults, overrides per table, folders of tables, and when to do what.
 
 Every face reads the same file: ``TABLES.yaml``, or the ``defs.yaml`` of Dagster's component, whose ``attributes`` have
-the same keys. :mod:`~dv_maintenance.service.settings` describes each key. Example::
+the same keys. Example::
 
     name: lake
     defaults:
@@ -30,8 +30,6 @@ from typing import Annotated, Any, Final, Self
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
-    ConfigDict,
     Field,
     PrivateAttr,
     ValidationInfo,
@@ -63,22 +61,48 @@ _TEMPLATE: Final = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
 _ENV: Final = re.compile(r"\s*env\.([A-Za-z_][A-Za-z0-9_]*)\s*")
 
 
-class Entry(settings.Settings):
-    """What an entry for one table and one for a folder have in common."""
+class Entry(settings.Keys):
+    """What an entry for one table and one for a folder have in common. A face shows ``group_name``, ``owners`` and
+    ``tags`` if it has such things.
+    """
 
-    storage_options: Mapping[str, Annotated[str, AfterValidator(expand_env)]] = Field(default_factory=dict, repr=False)
-    """Passed to the storage; ``${NAME}`` is replaced by an environment variable."""
-    policy: Policy = Field(default_factory=Policy)
-    jobs: tuple[Job, ...] = ("optimize", "vacuum")
-    """The jobs to watch for. ``manifest`` is left out if the format is given and has manifests of its own."""
-    partitions: PartitioningSetting | None = None
-    """``None``: always the whole table."""
-    observe: bool = True
-    """``False``: the asset of this name is defined elsewhere; only its maintenance is added."""
-    owners: tuple[str, ...] = ()
-    tags: Mapping[str, str] = Field(default_factory=dict)
-    op_tags: Mapping[str, Any] = Field(default_factory=dict)
-    run_tags: Mapping[str, str] = Field(default_factory=dict)
+    format: str | None = Field(default=None, description="Detected unless given.")
+    storage_options: Mapping[str, Annotated[str, AfterValidator(expand_env)]] = Field(
+        default_factory=dict,
+        repr=False,
+        description="Passed to the storage. Take secrets from {{ env.NAME }} or ${NAME}.",
+    )
+    policy: Policy = Field(
+        default_factory=Policy, description="When a file is worth rewriting, and when checks warn or fail."
+    )
+    reads: settings.Reads | None = Field(default=None, description="Where reads of the table are observed.")
+    jobs: tuple[Job, ...] = Field(
+        default=("optimize", "vacuum"),
+        description="The jobs to watch for and to schedule. Formats with manifests of their own need no manifest.",
+    )
+    partitions: PartitioningSetting | None = Field(
+        default=None, description="Partition columns by which maintenance can be chosen; see the documentation."
+    )
+    observe: bool = Field(
+        default=True, description="false: an asset of this name exists already; only its maintenance is added."
+    )
+    group_name: str | None = Field(default=None, description="Group of the table and its maintenance.")
+    owners: tuple[str, ...] = Field(default=(), description="Email addresses, or team:NAME.")
+    tags: Mapping[str, str] = Field(default_factory=dict, description="Tags, added to those of the defaults.")
+    pool: str | None = Field(
+        default=None, description="Dagster: the pool in which its work waits; by default one of its own."
+    )
+    op_tags: Mapping[str, Any] = Field(
+        default_factory=dict, description="Dagster: tags of the ops that maintain it, such as dagster-k8s/config."
+    )
+    run_tags: Mapping[str, str] = Field(
+        default_factory=dict, description="Dagster: tags of runs, such as dagster/priority and dagster/max_runtime."
+    )
+
+    @field_validator("storage_options", "tags", "run_tags", mode="before")
+    @classmethod
+    def _texts(cls, values: Any) -> Any:
+        return settings.as_texts(values)
 
     @model_validator(mode="before")
     @classmethod
@@ -107,12 +131,17 @@ class Entry(settings.Settings):
 
 
 class TableSettings(Entry):
-    """One table. ``name`` defaults to the last part of the path."""
+    """One table."""
 
-    name: str = Field(min_length=1)
-    path: str = Field(min_length=1)
-    asset: settings.NamedAsset | str | None = None
-    """Airflow's asset of the table, where it is not called by its URI."""
+    path: str = Field(min_length=1, description="Path or URI; relative paths start at the YAML file's folder.")
+    name: str = Field(
+        default="",
+        min_length=1,
+        description="The table's name, its parts separated by slashes; by default the path's last part.",
+    )
+    asset: settings.NamedAsset | str | None = Field(
+        default=None, description="Airflow: the name of the table's asset, or {name, uri}; both default to its URI."
+    )
     _job_names: Mapping[Job, str] = PrivateAttr(default_factory=dict)
 
     @property
@@ -139,11 +168,12 @@ class TablesFolder(Entry):
     given.
     """
 
-    path: str = Field(min_length=1)
-    name: str = ""
-    include: tuple[str, ...] = ("*",)
-    """Patterns of paths below the folder; ``*`` matches anything, including slashes."""
-    exclude: tuple[str, ...] = ()
+    path: str = Field(min_length=1, description="Folder or prefix; relative paths start at the YAML file's folder.")
+    name: str = Field(default="", description="Prefix of the tables' names.")
+    include: tuple[str, ...] = Field(
+        default=("*",), description="Patterns of paths below the folder; * matches anything, including slashes."
+    )
+    exclude: tuple[str, ...] = Field(default=(), description="Patterns of paths to leave out.")
 
     def find(self, on_error: Callable[[str, DvMaintenanceError], None] | None = None) -> list[TableSettings]:
         """Its tables, by path. ``on_error``: of ``find_tables``. Raises UsageError if there are none; StorageError."""
@@ -185,32 +215,36 @@ class TablesFolder(Entry):
         return TableSettings.model_construct(name=name, path=place, **{**shared, **known})
 
 
-class WatchConfig(BaseModel):
-    """The whole file. The listed entry wins for a table that is also found in a folder.
+class WatchConfig(settings.Keys):
+    """The whole file. The listed entry wins for a table that is also found in a folder."""
 
-    name : of the job; names of sensors and schedules begin with it.
-    schedule : ``None``: jobs are started by hand.
-    sensor : ``None``: no sensor inspects the tables.
-    default_status : of sensors and schedules, until somebody starts or stops them.
-    report : ``None``: no report of all tables. Only Dagster has one.
-    spark : ``None``: the face provides the engine.
-    window : when one run may rewrite files of all tables; ``None``: any time.
-    budget : milliseconds that it may work in one window; ``None``: as long as the window.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    name: str = Field(default="dv_maintenance", min_length=1)
-    defaults: Entry = Field(default_factory=Entry)
-    tables: tuple[TableSettings, ...] = ()
-    folders: tuple[TablesFolder, ...] = ()
-    schedule: settings.Schedule | None = None
-    sensor: settings.Sensor | None = settings.Sensor()
-    default_status: settings.Status = "stopped"
-    report: settings.Report | None = None
-    spark: settings.Spark | None = None
-    window: Window | None = None
-    budget: Duration | None = Field(default=None, gt=0)
+    name: str = Field(
+        default="dv_maintenance",
+        min_length=1,
+        description="Name of the job; names of the sensor and the schedule begin with it.",
+    )
+    defaults: Entry = Field(default_factory=Entry, description="Settings of every table that does not set its own.")
+    tables: tuple[TableSettings, ...] = Field(default=(), description="Tables, one by one.")
+    folders: tuple[TablesFolder, ...] = Field(default=(), description="Folders whose tables are found by a search.")
+    schedule: settings.Schedule | None = Field(default=None, description="null: jobs are started by hand.")
+    sensor: settings.Sensor | None = Field(default=settings.Sensor(), description="null: no sensor.")
+    spark: settings.Spark | None = Field(
+        default=None,
+        description="Dagster: without it, the location needs a resource spark: a SparkResource, or one with a "
+        "spark_session.",
+    )
+    default_status: settings.Status = Field(
+        default="stopped", description="running: sensors and schedules run as soon as the location is loaded."
+    )
+    window: Window | None = Field(
+        default=None, description="When files may be rewritten: one run works through all tables then."
+    )
+    budget: Duration | None = Field(
+        default=None, gt=0, description="How long that run may work in one window, such as 30m."
+    )
+    report: settings.Report | None = Field(
+        default=None, description="Dagster: one asset that lists all tables, the worst first."
+    )
 
     @property
     def at_night(self) -> bool:

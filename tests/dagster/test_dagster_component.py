@@ -24,13 +24,12 @@ from dv_maintenance.dagster import (
     build_dv_assets,
     build_dv_job,
     build_dv_sensor,
-    component,
     naming,
 )
 from dv_maintenance.errors import UsageError
 from dv_maintenance.maintenance.health import health
 from dv_maintenance.service.policies import Policy
-from dv_maintenance.service.tables_file import Job, TableSettings
+from dv_maintenance.service.tables_file import Job, TableSettings, WatchConfig
 from dv_maintenance.tables import open_table
 from dv_maintenance.testing.delta_builder import DeltaBuilder
 
@@ -68,7 +67,7 @@ def load(sandbox: DefsFolderSandbox) -> Load:
         name = (
             "dv_maintenance.DvMaintainedTablesComponent"
             if component is DvMaintainedTablesComponent
-            else f"{__name__}.Translated"
+            else f"{__name__}.{component.__name__}"
         )
         (path / "defs.yaml").write_text(f"type: {name}\nattributes:\n{body}\n")
         with sandbox.load_component_and_build_defs(path) as loaded:
@@ -261,13 +260,9 @@ def test_a_table_on_disk_shows_its_format(load: Load, tmp_path: Path) -> None:
     assert kinds == {"orders": {"deltalake"}, "later": set(), "at_all": set()}
 
 
-@pytest.mark.parametrize(
-    "part",
-    ["Settings", "Table", "Folder", "Schedule", "Sensor", "Spark", "Window", "Report", "DvMaintainedTablesComponent"],
-)
-def test_fields_have_plain_defaults(part: str) -> None:
+def test_fields_have_plain_defaults() -> None:
     """Dagster 1.11 can't derive the model of a component with a factory in it."""
-    fields = getattr(component, part).model_fields
+    fields = DvMaintainedTablesComponent.model_fields
     assert fields
     assert not [name for name, field in fields.items() if field.default_factory is not None]
 
@@ -422,8 +417,7 @@ def test_secrets_come_from_the_environment_and_stay_there(load: Load, monkeypatc
         """
     )
     assert "hunter2" not in repr(component)
-    assert component.defaults is not None
-    assert component.defaults.storage_options == {
+    assert component.defaults["storage_options"] == {
         "aws_region": "x",
         "key": "hunter2",
         "other": "${DVM_TEST_SECRET}",
@@ -439,10 +433,10 @@ def test_secrets_come_from_the_environment_and_stay_there(load: Load, monkeypatc
         ("tables:\n- path: x\n  storage_options: {k: '${DVM_NOT_SET}'}", "DVM_NOT_SET is not set", 5),
         ("tables:\n- path: x\nfolders:\n- path: none", "the folder contains no table", 6),
         ("sensor: null", "name some under 'tables'", 2),
-        # What Dagster complains about itself: it names the key, and the line of the list that it is in.
-        ("tables:\n- path: x\n  policy: {max_deleted_ratio: 2}", "less than or equal to 1", 3),
-        ("tables:\n- path: x\n  policy: {max_tsks: 2}", r"tables.*\.0\.policy.*max_tsks", 3),
-        ("tables:\n- pth: x", r"\.0\.pth", 3),
+        ("tables:\n- path: x\n  policy: {max_deleted_ratio: 2}", "less than or equal to 1", 5),
+        ("tables:\n- path: x\n  policy: {max_tsks: 2}", r"tables\.0\.policy.max_tsks.* did you mean max_tasks", 5),
+        ("tables:\n- pth: x", r"\.0\.pth.* did you mean path", 4),
+        ("tables: [{path: x}]\nschedule: {crn: 0 3 * * *}", r"schedule\.crn.* did you mean cron", 4),
         ("tables: []\nfolders: []", "name some under 'tables'", 2),
         ("tables: [{path: x}]\nspark: {resource: pyspark, master: local}", "its own session: omit master", 4),
     ],
@@ -581,6 +575,47 @@ def test_the_schema_names_single_keys(
     assert [path for path, _ in found if path == ["defaults"]], "text is a value only as a template"
     assert wrong({"tables": "{{ env.TABLES }}", "schedule": None, "defaults": "{{ shared }}"}) == []
     assert wrong({"tables": [{"path": "a", "partitions": "day"}, {"path": "b", "partitions": ["day", "shop"]}]}) == []
+
+
+def test_the_schema_has_every_key_of_a_tables_file_with_its_meaning() -> None:
+    model = DvMaintainedTablesComponent.get_model_cls()
+    assert model is not None
+    schema, own = model.model_json_schema(), WatchConfig.model_json_schema()
+    assert schema["properties"].keys() - own["properties"].keys() <= {"defs_state", "translation"}
+    of_parts = {"": schema, **{name: schema["$defs"][name] for name in own["$defs"]}}
+    for name in ("", "Entry", "TableSettings", "TablesFolder"):
+        known = (own["$defs"][name] if name else own)["properties"].keys()
+        keys = of_parts[name]["properties"]
+        assert known <= keys.keys()
+        assert not [key for key in known if "description" not in keys[key]], name
+
+
+def test_templates_anywhere_and_text_that_only_looks_like_one(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dagster reads "1.10" as a number: partition and tag were "1.1". In a policy, templates were refused."""
+    monkeypatch.setenv("DVM_TEST_RATIO", "0.3")
+    component, _ = load(
+        """
+        tables:
+        - path: s3://lake/orders
+          name: "2026"
+          policy: {max_deleted_ratio: "{{ env.DVM_TEST_RATIO }}"}
+          partitions: {name: release, values: ["1.10"]}
+          tags: {release: "1.10"}
+        """
+    )
+    (table,) = WatchConfig.of(component._document()).tables
+    assert (table.name, table.policy.max_deleted_ratio, table.tags) == ("2026", 0.3, {"release": "1.10"})
+    assert table.partitions is not None
+    assert table.partitions.columns[0].values == ("1.10",)
+
+
+class Owned(DvMaintainedTablesComponent):
+    team: str = "sales"
+
+
+def test_a_subclass_may_have_keys_of_its_own(load: Load) -> None:
+    component, _ = load("tables: [{path: s3://lake/orders}]\nteam: shop", Owned)
+    assert component.team == "shop"
 
 
 def test_the_documentations_condition_requests_a_run_at_its_hour(

@@ -61,13 +61,12 @@ class Window(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    start: Annotated[str, BeforeValidator(_time_of_day), AfterValidator(_valid_time)]
-    """Time of day in ``timezone``, such as "01:00"."""
-    length: Annotated[Duration, Field(gt=0, le=_DAY)]
-    """Milliseconds."""
+    start: Annotated[
+        str, BeforeValidator(_time_of_day, json_schema_input_type=str | int), AfterValidator(_valid_time)
+    ] = Field(description='Time of day in the time zone, such as "01:00".')
+    length: Duration = Field(gt=0, le=_DAY, description="How long it is open, such as 1h; at most a day.")
     timezone: Annotated[str, AfterValidator(valid_zone)] = "UTC"
-    days: Annotated[tuple[Day, ...], Field(min_length=1)] = DAYS
-    """The days on which it opens."""
+    days: tuple[Day, ...] = Field(default=DAYS, min_length=1, description="The days on which it opens: mon to sun.")
 
     def openings(self, now: int) -> Iterator[tuple[int, int]]:
         """The windows that close after ``now``, without end: opening and closing, epoch milliseconds."""
