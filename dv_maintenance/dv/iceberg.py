@@ -94,7 +94,7 @@ def _bitmap(data: bytes) -> DeletionVector:
 def read(ref: DvRef, fetch: Fetch) -> DeletionVector:
     """The DV at ``ref``: the blob at ``offset`` and of ``size`` bytes, as the manifest has them, in the file ``uri``.
 
-    Inline DVs are no part of the format: they carry positions that old delete files name, see :func:`inline`.
+    The format has no inline DVs. Here they carry positions that old delete files name, see :func:`inline`.
 
     Raises
     ------
@@ -175,7 +175,7 @@ def pack(dvs: Iterable[tuple[str, DeletionVector]], *, created_by: str) -> Puffi
 
     Raises
     ------
-    ValueError : as :func:`encode`; the file would be 2 GiB or larger; or there is no DV.
+    ValueError : as :func:`encode`; the file would be 2 GiB or larger; or no DV was given.
     """
     parts, blobs, filled = [_MAGIC], list[Blob](), len(_MAGIC)
     for path, dv in dvs:

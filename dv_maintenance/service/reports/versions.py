@@ -145,7 +145,7 @@ def of_engine_sql(report: EngineSqlReport) -> Outcome:
 def of_history(entries: list[HistoryEntry]) -> Outcome:
     rows: list[dict[str, str | int]] = [
         {
-            # An id beyond 2^53 is no number to read, and a page in a browser would round it.
+            # Nobody reads an id beyond 2^53 as a number, and a page in a browser would round it.
             "version": entry.version if entry.version < 1 << 53 else str(entry.version),
             "time": iso(entry.timestamp),
             "operation": entry.operation,

@@ -77,7 +77,7 @@ def plan_like_sensor(
 
     Raises
     ------
-    UsageError : there is no such table, or the cursor is not one.
+    UsageError : the file has no such table, or the cursor can't be read.
 
     The errors of a look at the table pass through.
     """
