@@ -57,7 +57,7 @@ check: .venv/.ready ## Style, types, layers and the quick tests: the loop while 
 	@$(MAKE) --no-print-directory -j 2 lint types imports quick
 
 # Nothing waits for Java here: a worker more than there are cores would only add its start.
-quick: .venv/.compiled ## Tests under a second that need neither Java nor processes of Dagster or Airflow
+quick: .venv/.compiled ## Short tests that need neither Java nor processes of Dagster or Airflow
 	$(MEMORY) DVM_EFFORT=0.4 JAVA_HOME=/nowhere $(RUN) pytest -n auto -m "not (deep or jvm or processes or slow)" \
 		-o tmp_path_retention_policy=failed
 

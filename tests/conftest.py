@@ -46,9 +46,12 @@ settings.load_profile("tests")
 @pytest.hookimpl(wrapper=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None]:
     """Whatever asks for the Spark session needs a JVM, whatever asks for Airflow's environment or for S3 starts
-    processes or a server; what starts one by another way says so itself.
+    processes or a server; what starts one by another way says so itself. ``scripts/slow_tests`` measures what is slow.
     """
+    slow = set((Path(__file__).parent / "slow.txt").read_text().splitlines())
     for item in items:
+        if item.nodeid.partition("[")[0] in slow:
+            item.add_marker("slow")
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker("jvm")
         if {"airflow_environment", "s3"} & set(getattr(item, "fixturenames", ())):

@@ -25,7 +25,6 @@ def test_the_page_shows_the_results(monkeypatch: pytest.MonkeyPatch) -> None:
     assert page.PICTURE.read_text() == plot.svg(found)
 
 
-@pytest.mark.slow
 def test_both_sides_run(tmp_path: Path) -> None:
     """Two cases on small tables, one of them warm: the whole harness."""
     found = tmp_path / "found.json"
@@ -40,7 +39,7 @@ def test_both_sides_run(tmp_path: Path) -> None:
     assert scan["ours"]["wall"] < random["ours"]["wall"]
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 def test_purges_in_an_object_store(tmp_path: Path) -> None:
     """Ours and deltalake's both commit to the server that answers late, and ours copies row groups there."""
     found = tmp_path / "found.json"

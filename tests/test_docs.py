@@ -398,7 +398,6 @@ def said() -> str:
     return "\n".join(texts)
 
 
-@pytest.mark.slow
 def test_quoted_messages_are_what_the_code_says() -> None:
     page = (DOCS / "guides" / "troubleshooting.md").read_text()
     known = said()

@@ -81,7 +81,6 @@ def memory(mebibytes: int) -> Callable[[], None]:
     return lambda: resource.setrlimit(resource.RLIMIT_AS, (mebibytes << 20, mebibytes << 20))
 
 
-@pytest.mark.slow
 def test_a_healthy_table_is_not_called_damaged_for_want_of_anything(tmp_path: Path) -> None:
     """Whatever is refused first, to whichever library: some limits let the verb finish, none makes it exit with 5."""
     table = str(tmp_path / "table")

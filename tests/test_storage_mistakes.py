@@ -113,7 +113,6 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(("uri", "options", "code", "said", "step"), MISTAKES)
-@pytest.mark.slow
 def test_what_is_wrong_is_said(
     uri: str,
     options: list[str] | None,

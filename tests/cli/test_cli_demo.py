@@ -148,7 +148,6 @@ def test_demo_replaces_nothing_but_a_demo(tmp_path: Path, capsys: pytest.Capture
 
 
 @pytest.mark.parametrize("name", sampled(NAMES, 5))
-@pytest.mark.slow
 def test_tables_are_the_same_each_time(name: str, tmp_path: Path) -> None:
     states = []
     for number in range(2):

@@ -99,7 +99,6 @@ def test_a_pipe_gets_markdown_and_a_terminal_on_request(
     assert capsys.readouterr().out.startswith("Maintenance of ")
 
 
-@pytest.mark.slow
 def test_rich_is_imported_for_a_plan_on_a_terminal_only(table: Path) -> None:
     script = (
         "import sys; from dv_maintenance.cli import main\n"

@@ -148,7 +148,6 @@ def test_numpy_starts_no_threads_for_linear_algebra(given: dict[str, str], threa
     subprocess.run([sys.executable, "-c", script], check=True, stdout=subprocess.DEVNULL, env=environment)
 
 
-@pytest.mark.slow
 def test_what_needs_no_spark_starts_none(table: Path) -> None:
     """Even where --engine spark is asked for, which it is by default."""
     lines = [

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from killed_run import purge_file_by_file
 
 from dv_maintenance.engine.local import LocalEngine
@@ -17,7 +16,6 @@ from dv_maintenance.testing.backends import LanceBackend, PaimonBackend
 STEPS = 10
 
 
-@pytest.mark.slow
 def test_lance_joins_the_fragments_that_the_plan_joined(tmp_path: Path) -> None:
     """Three adjacent fragments become one at the end, ten times. Those of later steps move forward, together."""
     backend = LanceBackend(str(tmp_path / "table"))
@@ -42,7 +40,6 @@ def test_lance_joins_the_fragments_that_the_plan_joined(tmp_path: Path) -> None:
     assert files["dv_id"].null_count == STEPS * 2
 
 
-@pytest.mark.slow
 def test_paimon_moves_vectors_that_later_batches_read(tmp_path: Path) -> None:
     """All vectors are in one index file. Each commit rewrites it, so those of the later batches have new places."""
     backend = PaimonBackend(str(tmp_path / "table"))

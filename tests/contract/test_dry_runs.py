@@ -382,6 +382,16 @@ def test_maintenance(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[st
     promised(CASES[name], tmp_path / "t", capsys)
 
 
-@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.needs_spark])
+OF_EACH_VERB = {"delete", "delete: append-only", "update: a rule", "merge", "Lance: delete", "Paimon: delete"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if name in OF_EACH_VERB else pytest.mark.deep)
+        for name, case in CASES.items()
+        if case.needs_spark
+    ],
+)
 def test_row_changes(spark: SparkSession, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     promised(CASES[name], tmp_path / "t", capsys)

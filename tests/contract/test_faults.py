@@ -285,7 +285,6 @@ WATCHED = [
 
 
 @pytest.mark.parametrize(("make", "verb"), UNCOMMITTED)
-@pytest.mark.slow
 def test_vacuum_finds_what_a_killed_process_left(make: Make, verb: Verb, trial: Trial) -> None:
     commit = committing(trial.points())
     left = sigkilled(trial, make, Kill(commit.number))

@@ -317,7 +317,6 @@ def test_indices_of_a_lance_table(golden_copy: Callable[[str], Path]) -> None:
     assert not any("restore()" in str(each.command) for each in report.remedies)
 
 
-@pytest.mark.slow
 def test_golden_tables_are_clean(golden: Path) -> None:
     """Every golden table of each format, as the user would call it, and those that are damaged are not."""
     wrong = {}

@@ -20,7 +20,6 @@ Make = Callable[[str], TableBackend]
 
 
 @pytest.mark.parametrize("make", [DeltaBackend, LanceBackend, PaimonBackend])
-@pytest.mark.slow
 def test_most_of_a_killed_run_stays_done(make: Make, tmp_path: Path) -> None:
     backend = make(str(tmp_path / "table"))
     fill(backend)

@@ -23,7 +23,6 @@ VALUES = ["a:b", "a/b", "100%", "a%3Ab", "%25", "a=b", "#", "?x", "*", '"', "202
 
 
 @pytest.mark.parametrize("kind", BACKENDS)
-@pytest.mark.slow
 def test_escaped_partitions(tmp_path: Path, kind: str) -> None:
     backend = BACKENDS[kind](str(tmp_path / "a table%41"))
     backend.create()

@@ -27,7 +27,6 @@ RUNS = 100  # of maintenance, at most
 
 
 @pytest.mark.parametrize("turns", [2, pytest.param(20, marks=pytest.mark.deep)])
-@pytest.mark.slow
 def test_maintenance_in_the_middle_of_writers(tmp_path: Path, turns: int) -> None:
     """Each writer takes so many turns."""
     place = str(tmp_path / "table")

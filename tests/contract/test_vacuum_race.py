@@ -11,7 +11,6 @@ import pytest
 SCRIPT = Path(__file__).parents[2] / "benchmarks/race_vacuum.py"
 
 
-@pytest.mark.slow
 def test_a_restore_beside_a_vacuum(monkeypatch: pytest.MonkeyPatch) -> None:
     spec = importlib.util.spec_from_file_location("race_vacuum", SCRIPT)
     assert spec is not None

@@ -87,7 +87,6 @@ def test_a_second_run_does_nothing(
     assert numbers(materialization(instance, table, "optimize"))["steps"] == 0
 
 
-@pytest.mark.slow
 def test_the_data_version_is_that_of_the_last_change_of_data(
     make_table: MakeTable,
     make_definitions: Definitions,

@@ -118,7 +118,6 @@ def launch(ask: Ask, job: str, assets: list[list[str]] | None) -> str:
 @pytest.mark.parametrize(
     ("job", "assets"), [("__ASSET_JOB", [["orders", "dv", "orders_vacuum"]]), ("dv_maintenance", None)]
 )
-@pytest.mark.slow
 def test_a_run_from_the_page_is_a_run_in_flight(
     ask: Ask, queued: dg.DagsterInstance, tables: Any, job: str, assets: list[list[str]] | None
 ) -> None:

@@ -37,7 +37,6 @@ def test_a_run_says_what_it_does(
     assert sum("committed version 3" in line for line in lines) == 1
 
 
-@pytest.mark.slow
 def test_a_line_that_dagster_collects_itself_is_there_once(
     tmp_path: Path, make_table: Callable[..., TableSettings], make_definitions: Callable[..., dg.Definitions]
 ) -> None:

@@ -310,7 +310,6 @@ def known(table: TableSettings, instance: dg.DagsterInstance) -> set[str]:
     return set(definition.get_partition_keys(dynamic_partitions_store=instance))
 
 
-@pytest.mark.slow
 def test_a_check_says_which_partitions_have_work_now(sales: MakeTable, instance: dg.DagsterInstance) -> None:
     """A day that was optimized once stayed green when rows of it were deleted again, and nothing else told."""
     table = sales(partitions=BY_DAY)
@@ -409,7 +408,6 @@ def test_the_description_says_to_observe_first(columns: Any, said: bool) -> None
 # -- definitions ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 def test_tables_partitioned_differently_live_together(sales: MakeTable, instance: dg.DagsterInstance) -> None:
     tables = [
         sales("by_day", partitions=BY_DAY, jobs=["optimize", "vacuum", "manifest"]),

@@ -24,7 +24,6 @@ def tables(make_table: Callable[..., TableSettings], tmp_path: Path) -> list[Tab
     return [model.model_copy(update={"name": f"lake/{place.name}", "path": str(place)}) for place in places]
 
 
-@pytest.mark.slow
 def test_a_few_changed_among_many(
     tables: list[TableSettings],
     make_definitions: Callable[..., dg.Definitions],

@@ -383,7 +383,6 @@ def test_a_vacuum_goes_first_and_holds_nothing_up_for_good(
     assert tick(defs).run_requests == []
 
 
-@pytest.mark.slow
 def test_vacuums_share_a_run(
     tick: Tick, make_table: MakeTable, make_definitions: Definitions, instance: dg.DagsterInstance
 ) -> None:

@@ -94,7 +94,6 @@ def test_json_keeps_the_text_of_numbers(tmp_path: Path) -> None:
     assert next(records(file, Storage(file.uri), ["c", "d"], optional=True)) == (1, [None, None])
 
 
-@pytest.mark.slow
 def test_compressed(tmp_path: Path) -> None:
     body = b"".join(b"%d\n" % number for number in range(50_000))
     packed = gzip.compress(b"k\n" + body)

@@ -188,7 +188,6 @@ def test_wide_ranges_cost_no_memory_of_their_width() -> None:
     assert dv.positions(4, 2**62 + 1).tolist() == [2**40, 2**62]
 
 
-@pytest.mark.slow
 def test_long_runs_are_one_range() -> None:
     # Longer than the stretches that ranges() and carry_over() work through.
     runs = [(7, 2 * _WINDOW + 20), (2 * _WINDOW + 21, 2 * _WINDOW + 22)]

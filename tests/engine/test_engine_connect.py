@@ -114,7 +114,6 @@ def refused(url: str, error: type[Exception] = RefusedError) -> str:
     return str(caught.value)
 
 
-@pytest.mark.slow
 def test_nobody_there(connect_packages: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spark_connect, "_PATIENCE_SECONDS", 1)
     with socket.create_server(("127.0.0.1", 0)) as silent:

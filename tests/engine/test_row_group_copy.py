@@ -149,7 +149,6 @@ PLAIN = ["i32", "i64", "f64", "flag", "d9", "d18", "text", "day", "ts", "ntz", "
 
 
 @pytest.mark.parametrize("write", [by_duckdb, by_polars, by_delta_rs], ids=lambda write: write.__name__[3:])
-@pytest.mark.slow
 def test_files_of_other_writers(lake: Any, write: Any) -> None:
     count = 2048 * 3 if write is by_duckdb else ROWS
     table = many({name: COLUMNS[name] for name in PLAIN}, count)

@@ -148,7 +148,6 @@ def killing(function: Any, *arguments: Any) -> Any:
     return dying
 
 
-@pytest.mark.slow
 def test_a_task_that_ends_its_worker_takes_no_other_with_it(
     lake: Any, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -25,7 +25,6 @@ START = (
 
 
 @pytest.mark.jvm
-@pytest.mark.slow
 def test_an_interrupted_start_leaves_no_java(tmp_path: Path) -> None:
     mark = f"DVM_MARK={uuid4()}"
     name, _, value = mark.partition("=")

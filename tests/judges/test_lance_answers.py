@@ -174,7 +174,6 @@ VERBS: dict[str, Callable[[Table], object]] = {
         for storage in ("2.0", "2.1")
     ],
 )
-@pytest.mark.slow
 def test_the_same_answers(pylance: ModuleType, tmp_path: Path, seed: int, indexed: bool, storage: str) -> None:
     draw, path = random.Random(seed), tmp_path / "t.lance"
     make(pylance, path, draw, storage, indexed=indexed)

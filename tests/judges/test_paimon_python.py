@@ -52,7 +52,6 @@ def kinds() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize(("parted", "blob", "kind"), list(kinds()))
-@pytest.mark.slow
 def test_data_evolution(pypaimon: PyPaimon, path: Path, parted: bool, blob: bool, kind: str) -> None:
     """Appends, updates of a column and deletes by row ids: every snapshot has the same rows, before and after a
     vacuum.

@@ -88,7 +88,6 @@ def without_ids(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("seed", sampled(range(3), 3))
-@pytest.mark.slow
 def test_data_evolution(rust: Rust, seed: int) -> None:
     """Appends, updates of some columns by row id, deletes and a new column: every snapshot has the same rows."""
     draw = random.Random(seed)

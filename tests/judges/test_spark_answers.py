@@ -123,7 +123,7 @@ def more(count: int) -> int:
 
 
 def some_of(conditions: list[str]) -> list[str]:
-    return random.Random(0).sample(conditions, min(len(conditions), more(40)))
+    return random.Random(0).sample(conditions, min(len(conditions), more(24)))
 
 
 def same(verdict: Verdict) -> None:
@@ -151,6 +151,7 @@ def test_a_purge(keep: Keep, name: str) -> None:
     same(kept.judge(some_of(kept.battery.conditions(1, random_ones=8))))
 
 
+@pytest.mark.deep
 def test_statements_about_other_rows(keep: Keep, delta_spark: SparkSession) -> None:
     kept = keep("legacy-micros")
     for statement in STATEMENTS.values():

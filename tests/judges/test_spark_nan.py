@@ -198,7 +198,7 @@ PAIMON_FILTERS = tuple(
 )
 
 
-@pytest.mark.parametrize("form", ["parquet", "orc"])
+@pytest.mark.parametrize("form", ["parquet", pytest.param("orc", marks=pytest.mark.deep)])
 def test_a_paimon_table(delta_spark: SparkSession, paimon_engine: PaimonEngine, tmp_path: Path, form: str) -> None:
     spark, path, nan = delta_spark, tmp_path / "t", float("nan")
     columns: dict[str, Any] = {"id": "BIGINT", "d": "DOUBLE", "f": "FLOAT", "s": ROW, "never": "DOUBLE", "z": "DOUBLE"}

@@ -130,7 +130,6 @@ def test_files_that_share_a_start_stay_close(life: Trace, start: float) -> None:
 
 @given(lives(2), st.sampled_from([0.0, 5.0, 25.0]))
 @settings(max_examples=examples(25))
-@pytest.mark.slow
 def test_no_rule_pays_less_than_the_bound(life: Trace, start: float) -> None:
     rules = [
         never(),
@@ -146,7 +145,6 @@ def test_no_rule_pays_less_than_the_bound(life: Trace, start: float) -> None:
 # -- decisions on lives of many kinds -----------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 def test_decisions_did_not_get_worse() -> None:
     """The short form of benchmarks/bench_policy.py."""
     ratios = {}

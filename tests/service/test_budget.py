@@ -38,7 +38,6 @@ def test_answers_and_errors_in_order() -> None:
     assert found[4] == (4, 1)
 
 
-@pytest.mark.slow
 def test_one_that_hangs_stops_no_other(released: threading.Event) -> None:
     found = dict(
         within_budget("abcdefghijkl", probe, lambda name, _: name == "a" and released.wait(), budget=0.5, patience=0.5)

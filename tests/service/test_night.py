@@ -198,7 +198,6 @@ class Slow(LocalEngine):
         return run_all(list(enumerate(tasks)), run_one, at_once=1, on_done=on_done, stop=over.set)
 
 
-@pytest.mark.slow
 def test_what_is_slower_than_everything_before_is_stopped_before_the_end(
     make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -233,7 +232,6 @@ def nearly_free(watched: TableSettings, opened: Any, snapshot: Any, now: int) ->
     return replace(plan, steps=tuple(steps))
 
 
-@pytest.mark.slow
 def test_steps_committed_before_the_end_stay_committed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     schema = pa.schema([("id", pa.int64()), ("shop", pa.string())])
     builder = DeltaBuilder(str(tmp_path / "t")).create(schema, partition_by=["shop"])

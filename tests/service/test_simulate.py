@@ -117,7 +117,6 @@ def test_nothing_to_simulate(place: str) -> None:
         verbs.simulate(open_table(place), [], since=DAY)
 
 
-@pytest.mark.slow
 def test_what_is_predicted_happens(tmp_path: Path) -> None:
     """A policy is run for real, commit by commit; then the log is replayed under the same policy."""
     random = np.random.default_rng(4)

@@ -192,7 +192,6 @@ commits = st.lists(
 
 @settings(max_examples=examples(150))
 @given(commits, st.sampled_from([1, 300, 1 << 20]), st.sampled_from([ALL, NEEDED, ((), TOMBSTONE_COLUMNS)]))
-@pytest.mark.slow
 def test_columns_say_what_actions_say_or_nothing(data: list[bytes], chunk: int, columns: Columns) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(bulk_tail, "_CHUNK", chunk)

@@ -197,7 +197,6 @@ def test_traces_after_the_fence_keep_the_feature(builder: DeltaBuilder, place: s
     assert run(place).finished
 
 
-@pytest.mark.slow
 def test_writers_that_never_stop(builder: DeltaBuilder, place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from dv_maintenance.tables.delta.verbs import downgrade as module
 

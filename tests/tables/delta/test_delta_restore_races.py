@@ -109,7 +109,6 @@ def race(folder: Path, first: int, second: int) -> tuple[Process[RestoreResult],
     return restored, vacuumed
 
 
-@pytest.mark.slow
 def test_a_restore_beside_a_vacuum(tmp_path: Path) -> None:
     found = random.Random(6).sample(interleavings(tmp_path), SEEN)
     for number, (first, second) in enumerate(found):
@@ -143,7 +142,6 @@ def test_one_in_the_middle_of_the_other(tmp_path: Path, inner: Callable[[Storage
 # -- vacuums that do not say so ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 def test_a_vacuum_that_is_not_in_the_log_is_undone(tmp_path: Path) -> None:
     """It decided what to delete before the restore, and deletes at every moment of it."""
     outcomes = set()
@@ -264,7 +262,6 @@ def adds_new_file(storage: Storage) -> int | None:
     return publish.publish(storage, base, lambda _: Draft(info, [body]), writes="rewrite").version
 
 
-@pytest.mark.slow
 def test_new_files_beside_a_vacuum_that_keeps_nothing(tmp_path: Path) -> None:
     def everything(storage: Storage) -> VacuumResult:
         return vacuum(

@@ -427,7 +427,6 @@ def check_crashes(path: Path, steps: list[str], producer: str, step: int = 1) ->
 
 
 @pytest.mark.parametrize("step", [4, pytest.param(1, marks=pytest.mark.deep)])
-@pytest.mark.slow
 def test_crashes(tmp_path: Path, step: int) -> None:
     steps = ["add", "changelog", "compact", "expire", "tag", "changelog", "add two", "compact", "merge", "add"]
     check_crashes(tmp_path, steps, "none", step)
@@ -505,7 +504,6 @@ def races(tmp_path: Path, actions: list[str], stride: int, *, first: bool) -> No
                 raise AssertionError(f"{name} in front of call {at} of {calls}: {found!r}") from error
 
 
-@pytest.mark.slow
 def test_at_some_points(tmp_path: Path) -> None:
     races(tmp_path, list(MEANWHILE), 251, first=False)
 

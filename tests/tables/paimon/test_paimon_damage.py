@@ -83,7 +83,6 @@ def test_flipped_bytes_and_cut_files(tmp_path: Path, writer: str, codec: str) ->
     check()
 
 
-@pytest.mark.slow
 def test_files_that_are_gone(tmp_path: Path) -> None:
     table = written(tmp_path / "t", NEW, "null")
     for path in sorted(each for each in table.path.rglob("*") if each.is_file()):

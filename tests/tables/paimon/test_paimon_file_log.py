@@ -61,7 +61,6 @@ ALWAYS = {"append_dv_dangling_entry", "append_dv_expired", "data_evolution_dv", 
 
 
 @pytest.mark.parametrize("name", [*sorted(ALWAYS & {*NAMES}), *sampled(sorted({*NAMES} - ALWAYS), 20)])
-@pytest.mark.slow
 def test_golden_tables(golden: Path, name: str) -> None:
     checked(golden / "paimon" / name / "table")
 

@@ -134,9 +134,8 @@ def races(tmp_path: Path, names: list[str], stride: int) -> None:
                 raise AssertionError(f"{name} in front of call {at} of {calls}: {found!r}") from error
 
 
-@pytest.mark.slow
 def test_at_some_points(tmp_path: Path) -> None:
-    races(tmp_path, list(ACTIONS), 73)
+    races(tmp_path, list(ACTIONS), 211)
 
 
 @pytest.mark.deep
