@@ -29,11 +29,10 @@ from dv_maintenance.maintenance.planning.deadlines import MARGIN
 from dv_maintenance.maintenance.planning.facts import file_facts
 from dv_maintenance.maintenance.planning.limits import DurationLimits, RatioLimits, RetentionLimits, Severity
 from dv_maintenance.maintenance.planning.policy import Policy, target_file_size
-from dv_maintenance.maintenance.vacuum import protecting
+from dv_maintenance.maintenance.vacuum import foreseen
 from dv_maintenance.remedies import run
 from dv_maintenance.tables.capabilities import PreflightTable, SymlinkManifestTable
 from dv_maintenance.tables.fsck import DV
-from dv_maintenance.tables.guard import VacuumRequest
 from dv_maintenance.tables.registry import known_format
 from dv_maintenance.units import count, day_of, format_duration, format_size, minute_of
 
@@ -358,9 +357,7 @@ def _retention(inspection: _Inspection) -> Finding:
 
 def _expired(inspection: _Inspection) -> ExpiredFiles:
     # Refuse a retention of the policy that is shorter than the table's own, as vacuum does.
-    policy = inspection.policy
-    table = protecting(inspection.table, policy.clones, policy.clones_under)
-    return table.vacuum(VacuumRequest(retention=policy.retention, dry_run=True, lite=True, now=inspection.now)).expired
+    return foreseen(inspection.table, inspection.policy.vacuum_request, inspection.now).expired
 
 
 def _kept_for(inspection: _Inspection) -> int:

@@ -24,9 +24,8 @@ from dv_maintenance.maintenance.health import iso_timestamp
 from dv_maintenance.maintenance.meter.timeline import timeline
 from dv_maintenance.maintenance.planning.deadlines import MARGIN, NEVER, Erasure, erasure_of
 from dv_maintenance.maintenance.planning.facts import int64s, valid
-from dv_maintenance.maintenance.vacuum import protecting
+from dv_maintenance.maintenance.vacuum import foreseen
 from dv_maintenance.tables.file_log import FileLogTable
-from dv_maintenance.tables.guard import VacuumRequest
 from dv_maintenance.tables.parallel import in_parallel
 from dv_maintenance.tables.quarantine import quarantined
 from dv_maintenance.units import day_of, format_duration
@@ -153,10 +152,7 @@ def to_erase(table: Table, snapshot: Snapshot, policy: Policy, *, now: int) -> T
     live = _live(snapshot, log, erasure, has_dv, begins)
     gone = _gone(snapshot, log, begins)
     try:
-        vacuuming = protecting(table, policy.clones, policy.clones_under)
-        result = vacuuming.vacuum(
-            VacuumRequest(retention=policy.retention, dry_run=True, lite=True, now=now, guard=policy.guard)
-        )
+        result = foreseen(table, policy.vacuum_request, now)
         expired = {file.path: file.modified for file in result.expired.files if file.kind == "data"}
         unknown: tuple[str, ...] = ()
     except DvMaintenanceError as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from dv_maintenance.errors import DvMaintenanceError, RefusedError, UsageError
@@ -21,10 +21,10 @@ from dv_maintenance.tracing import span
 from dv_maintenance.units import count
 
 if TYPE_CHECKING:
-    from dv_maintenance.tables.model import ExpiringFiles
+    from dv_maintenance.tables.model import ExpiringFiles, VacuumResult
     from dv_maintenance.tables.table import Table
 
-__all__ = ["VacuumReport", "protecting", "vacuum"]
+__all__ = ["VacuumReport", "foreseen", "vacuum"]
 
 _log = logging.getLogger(__name__)
 
@@ -121,7 +121,7 @@ def vacuum(table: Table, request: VacuumRequest = VACUUM_DEFAULTS) -> VacuumRepo
 
     Other errors of ``Table.vacuum`` pass through.
     """
-    table = protecting(table, request.clones, request.clones_under)
+    table = _protecting(table, request)
     _log.info("%s: looking for files out of use%s", table.uri, ", a dry run" if request.dry_run else "")
     with span("vacuum", table=table.uri, dry_run=request.dry_run) as traced:
         result = table.vacuum(request)
@@ -156,15 +156,23 @@ def vacuum(table: Table, request: VacuumRequest = VACUUM_DEFAULTS) -> VacuumRepo
     )
 
 
-def protecting(table: Table, clones: Sequence[str], clones_under: Sequence[str] = ()) -> Table:
-    """The table, with protection of the files that ``clones`` and clones found below ``clones_under`` need.
+def foreseen(table: Table, request: VacuumRequest, now: int) -> VacuumResult:
+    """What a vacuum would find at ``now`` (epoch milliseconds), from the log alone; nothing is listed or deleted.
+
+    Raises the errors of :func:`vacuum`.
+    """
+    return _protecting(table, request).vacuum(replace(request, dry_run=True, lite=True, now=now))
+
+
+def _protecting(table: Table, request: VacuumRequest) -> Table:
+    """The table, with protection of the files that the request's clones and those found need.
 
     Raises
     ------
     UsageError : ``clones`` are given for a format without clones.
     RefusedError : a table below ``clones_under`` can't be read; it may be a clone.
     """
-    if not clones and not clones_under:
+    if not request.clones and not request.clones_under:
         return table
     if not isinstance(table, ProtectingTable):
         raise UsageError(
@@ -172,9 +180,9 @@ def protecting(table: Table, clones: Sequence[str], clones_under: Sequence[str] 
             table=table.uri,
             next_step=Remedy("leave out {}; a longer retention keeps files for other readers", (setting("clones"),)),
         )
-    known = {absolute_uri(place) for place in clones}
-    found = [place for place in _found(table, clones_under) if absolute_uri(place) not in known]
-    return table.protecting([*clones, *found])
+    known = {absolute_uri(place) for place in request.clones}
+    found = [place for place in _found(table, request.clones_under) if absolute_uri(place) not in known]
+    return table.protecting([*request.clones, *found])
 
 
 def _found(table: Table, folders: Sequence[str]) -> Iterator[str]:

@@ -26,13 +26,12 @@ from dv_maintenance.maintenance.meter.decide import is_due
 from dv_maintenance.maintenance.meter.of_table import due_for
 from dv_maintenance.maintenance.planning.deadlines import erasure_of
 from dv_maintenance.maintenance.planning.policy import Policy
-from dv_maintenance.maintenance.vacuum import protecting
+from dv_maintenance.maintenance.vacuum import foreseen
 from dv_maintenance.service.kept import KeptSnapshots
 from dv_maintenance.service.reads import Reads, reads_of
 from dv_maintenance.service.tables_file import Job, TableSettings, WatchConfig
 from dv_maintenance.tables import open_table
 from dv_maintenance.tables.capabilities import EngineOnlyTable, SymlinkManifestTable
-from dv_maintenance.tables.guard import VacuumRequest
 from dv_maintenance.tables.model import ExpiredFiles, Snapshot
 from dv_maintenance.tables.quarantine import overdue
 from dv_maintenance.tables.table import Probe, Table
@@ -306,9 +305,7 @@ def _vacuum_to_check(found: Inspection, policy: Policy, now: int) -> bool:
 def _check_vacuum(found: Inspection, table: Table, policy: Policy, now: int, seen: Seen) -> Inspection:
     found = replace(found, vacuum_checked=now)
     try:
-        result = protecting(table, policy.clones, policy.clones_under).vacuum(
-            VacuumRequest(retention=policy.retention, dry_run=True, lite=True, now=now, guard=policy.guard)
-        )
+        result = foreseen(table, policy.vacuum_request, now)
         seen.expired = result.expired
         policy.guard.check(result.refused, table=table.uri, version=result.version_before)
     except DvMaintenanceError as error:
