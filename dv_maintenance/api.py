@@ -18,6 +18,7 @@ from dv_maintenance.engine import Engine, get_engine
 from dv_maintenance.errors import UsageError
 from dv_maintenance.maintenance.planning.policy import Policy
 from dv_maintenance.maintenance.planning.steps import MaintenancePlan
+from dv_maintenance.maintenance.rewriting import RewriteRequest, requested
 from dv_maintenance.tables import open_table
 from dv_maintenance.units import parse_duration, parse_instant
 
@@ -165,23 +166,9 @@ def plan(
     UsageError : one of ``partitions`` is not known to the table.
     RefusedError, UnsupportedFeatureError : files of the table may not be rewritten.
     """
-    from dv_maintenance.maintenance.meter.of_table import decide_for
-    from dv_maintenance.maintenance.planning.plan import build_plan
-    from dv_maintenance.maintenance.planning.selection import refuse_missing, select
-
     opened = _opened(table)
-    policy = policy or Policy()
-    chosen = list(partitions)
-    if chosen:
-        policy = Policy.from_mapping({**policy.model_dump(exclude_unset=True), "partitions": chosen}, "partitions")
-    snapshot = opened.snapshot()
-    opened.check_writable(snapshot, "rewrite")
-    if chosen and not missing_ok:
-        live = snapshot.files["partition"].unique().to_pylist()
-        refuse_missing(snapshot, live, select(snapshot, live, policy.partitions).missing)
-    if purge:
-        return build_plan(snapshot, policy, purge=True)
-    return decide_for(opened, snapshot, policy, now=_now())
+    request = RewriteRequest(policy, tuple(partitions), missing_ok, purge)
+    return requested(opened, opened.snapshot(), request, now=_now())
 
 
 def apply(
@@ -226,13 +213,18 @@ def zorder(
     partitions: Iterable[Partition] = (),
     *,
     target_file_size: int | str | None = None,
+    missing_ok: bool = False,
     engine: Engine | SparkSession | str = "spark",
 ) -> ApplyReport:
     """Order the rows of files along a space-filling curve through ``columns``, so that filters skip more files."""
-    from dv_maintenance.maintenance.zorder import zorder as run
-
-    with _engine(engine) as started:
-        return run(_opened(table), started, columns, partitions, target_size=target_file_size)
+    opened = _opened(table)
+    request = RewriteRequest(
+        partitions=tuple(partitions),
+        missing_ok=missing_ok,
+        order_by=tuple(columns),
+        target_file_size=target_file_size,
+    )
+    return apply(opened, requested(opened, opened.snapshot(), request), engine=engine)
 
 
 def manifest(

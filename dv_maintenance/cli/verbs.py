@@ -174,42 +174,37 @@ def check(args: Namespace, out: Output) -> int:
 def apply(args: Namespace, out: Output) -> int:
     if args.plan and (args.policy or args.overrides):
         raise UsageError("--plan brings its own policy", next_step="omit --policy and --set, or make a new plan")
-    target, policy = open_table(args, out), None if args.plan else load_policy(args)
+    if args.plan is None:
+        return _rewrite(args, out, "rewriting", verbs.RewriteRequest(load_policy(args), dry_run=args.dry_run))
+    target = open_table(args, out)
     with working(args, out, "planning" if args.dry_run else "rewriting") as (engine, step):
-        outcome = verbs.apply(
-            target, lambda: engine, policy=policy, plan=args.plan, dry_run=args.dry_run, on_progress=step
-        )
+        outcome = verbs.apply(target, lambda: engine, args.plan, dry_run=args.dry_run, on_progress=step)
     return _print_plan(outcome, args, out) if args.dry_run else _print(outcome, out)
 
 
 def purge(args: Namespace, out: Output) -> int:
-    target = open_table(args, out)
-    with working(args, out, "planning" if args.dry_run else "purging") as (engine, step):
-        outcome = verbs.purge(
-            target,
-            lambda: engine,
-            args.partition,
-            missing_ok=args.missing_ok,
-            dry_run=args.dry_run,
-            on_progress=step,
-        )
-    return _print_plan(outcome, args, out) if args.dry_run else _print(outcome, out)
+    request = verbs.RewriteRequest(
+        partitions=tuple(args.partition), missing_ok=args.missing_ok, purge=True, dry_run=args.dry_run
+    )
+    return _rewrite(args, out, "purging", request)
 
 
 def zorder(args: Namespace, out: Output) -> int:
+    request = verbs.RewriteRequest(
+        partitions=tuple(args.partition),
+        missing_ok=args.missing_ok,
+        order_by=tuple(args.columns),
+        target_file_size=args.target_file_size,
+        dry_run=args.dry_run,
+    )
+    return _rewrite(args, out, "ordering", request)
+
+
+def _rewrite(args: Namespace, out: Output, doing: str, request: verbs.RewriteRequest) -> int:
     target = open_table(args, out)
-    with working(args, out, "planning" if args.dry_run else "ordering") as (engine, step):
-        outcome = verbs.zorder(
-            target,
-            lambda: engine,
-            args.columns,
-            args.partition,
-            target_file_size=args.target_file_size,
-            missing_ok=args.missing_ok,
-            dry_run=args.dry_run,
-            on_progress=step,
-        )
-    return _print_plan(outcome, args, out) if args.dry_run else _print(outcome, out)
+    with working(args, out, "planning" if request.dry_run else doing) as (engine, step):
+        outcome = verbs.rewrite(target, lambda: engine, request, on_progress=step)
+    return _print_plan(outcome, args, out) if request.dry_run else _print(outcome, out)
 
 
 def downgrade(args: Namespace, out: Output) -> int:

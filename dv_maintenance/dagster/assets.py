@@ -156,9 +156,7 @@ def _optimize(table: TableSettings, group: str) -> dg.AssetsDefinition:
                 keys,
                 downstream=lambda now: reads_downstream(context.instance, asset_graph(context), table, now),
                 changes=config.policy,
-                missing_ok=config.missing_ok,
-                purge=config.purge,
-                dry_run=config.dry_run,
+                request=verbs.RewriteRequest(purge=config.purge, missing_ok=config.missing_ok, dry_run=config.dry_run),
             )
         if config.dry_run:
             _planned(context, table, "optimize", outcome, keys)

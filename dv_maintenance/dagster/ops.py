@@ -191,15 +191,14 @@ def _delete_rows(context: dg.OpExecutionContext, table: Table, config: DeleteRow
 
 
 def _zorder(context: dg.OpExecutionContext, table: Table, config: Zorder) -> Outcome:
-    return verbs.zorder(
-        table,
-        lambda: engine_of(context.resources.spark),
-        config.columns,
-        config.partitions,
+    request = verbs.RewriteRequest(
+        partitions=tuple(config.partitions),
         missing_ok=config.missing_ok,
+        order_by=tuple(config.columns),
         target_file_size=config.target_file_size,
         dry_run=config.dry_run,
     )
+    return verbs.rewrite(table, lambda: engine_of(context.resources.spark), request)
 
 
 def _restore(context: dg.OpExecutionContext, table: Table, config: Restore) -> Outcome:

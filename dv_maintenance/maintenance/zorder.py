@@ -9,7 +9,7 @@ they touch are repeated, the others are committed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -50,32 +50,25 @@ def zorder(
     table: Table,
     engine: Engine,
     columns: Sequence[str],
-    partitions: Iterable[Mapping[str, str | None] | str] = (),
+    policy: Policy | None = None,
     *,
-    target_size: int | str | None = None,
     on_progress: OnProgress | None = None,
     max_attempts: int = 3,
 ) -> ApplyReport:
     """Plan for the newest version, see :func:`plan_zorder`, and run the plan. Raises the errors of both."""
-    plan = plan_zorder(table, table.snapshot(), columns, partitions, target_size=target_size)
+    plan = plan_zorder(table, table.snapshot(), columns, policy)
     return apply(table, engine, plan, on_progress=on_progress, max_attempts=max_attempts)
 
 
 def plan_zorder(
-    table: Table,
-    snapshot: Snapshot,
-    columns: Sequence[str],
-    partitions: Iterable[Mapping[str, str | None] | str] = (),
-    *,
-    target_size: int | str | None = None,
+    table: Table, snapshot: Snapshot, columns: Sequence[str], policy: Policy | None = None
 ) -> MaintenancePlan:
     """A plan that orders files by ``columns`` together.
 
     It contains the files that are not ordered by these columns, and ordered files that lie in their range or have many
     deleted rows.
 
-    partitions : only files of these, see ``Policy.partitions``.
-    target_size : bytes of a new file, see ``Policy.target_file_size``.
+    policy : its ``partitions`` and ``target_file_size``.
 
     Raises
     ------
@@ -86,7 +79,7 @@ def plan_zorder(
     if not isinstance(table, OrderableTable):
         raise RefusedError(f"ordering files of {table.format} tables is not supported", table=table.uri)
     names = _checked(snapshot, columns)
-    policy = Policy.from_mapping({"partitions": list(partitions), "target_file_size": target_size}, "the selection")
+    policy = policy or Policy()
     facts, target = file_facts(snapshot), target_file_size(policy, snapshot)
     if policy.partitions:
         policy = policy.model_copy(update={"partitions": select(snapshot, facts.partitions, policy.partitions).filters})

@@ -50,7 +50,7 @@ def builder(tmp_path: Path) -> DeltaBuilder:
 def purged(builder: DeltaBuilder, engine: AutoEngine, *gone: int) -> Table:
     builder.delete(lambda rows: pc.is_in(rows["id"], pa.array(gone, pa.int64())))
     table = open_table(builder.storage.uri)
-    assert not verbs.purge(table, lambda: engine).problems
+    assert not verbs.rewrite(table, lambda: engine, verbs.PURGE).problems
     assert table.snapshot().files["dv_id"].null_count == table.snapshot().files.num_rows
     return table
 

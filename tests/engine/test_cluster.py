@@ -45,15 +45,15 @@ steps = {
     "delete by keys": lambda: verbs.delete_rows(table, engine, keys=keys, on=["id"]),
     "update": lambda: verbs.update_rows(table, engine, [("v", "concat(v, '!')")], "id % 10 = 3"),
     "merge": lambda: verbs.merge_rows(table, engine, source, "target.id = source.id", clauses),
-    "purge": lambda: verbs.purge(table, engine),
-    "zorder": lambda: verbs.zorder(table, engine, ["id", "v"]),
+    "purge": lambda: verbs.rewrite(table, engine, verbs.PURGE),
+    "zorder": lambda: verbs.rewrite(table, engine, verbs.RewriteRequest(order_by=("id", "v",))),
 }
 steps = {name: step for name, step in steps.items() if name in names.split(",")}
 said = {"first": {name: step().reason for name, step in steps.items()}}
 # Something to do for those that have just done it.
 verbs.delete_rows(table, engine, where="id = 399")
 if "zorder" in steps:
-    steps["zorder"] = lambda: verbs.zorder(table, engine, ["v"])
+    steps["zorder"] = lambda: verbs.rewrite(table, engine, verbs.RewriteRequest(order_by=("v",)))
 session = engine().session
 for python in pythons:
     session.conf.set("spark.sql.execution.pyspark.python", python)

@@ -43,7 +43,7 @@ from dv_maintenance.service.tables_file import WatchConfig
 
 config = WatchConfig.load(sys.argv[1])
 resource = spark_resource(config.spark)
-outcome = verbs.purge(verbs.opened(config.tables[0]), resource.get_engine)
+outcome = verbs.rewrite(verbs.opened(config.tables[0]), resource.get_engine, verbs.PURGE)
 resource.get_engine().close()
 assert not outcome.problems, outcome.problems
 """

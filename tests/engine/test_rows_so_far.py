@@ -49,7 +49,7 @@ def test_the_local_engine_counts_the_rows_of_all_runs(tmp_path: Path) -> None:
     builder.delete(lambda rows: pc.less(rows["id"], 10))
     engine = LocalEngine()
     assert rows_read_of(engine) == 0
-    verbs.purge(open_table(str(tmp_path / "t")), lambda: engine)
+    verbs.rewrite(open_table(str(tmp_path / "t")), lambda: engine, verbs.PURGE)
     assert rows_read_of(engine) == 40  # of the file with a deletion vector
 
 

@@ -13,6 +13,7 @@ import pytest
 from support.readers import with_delta_spark
 
 from dv_maintenance.engine.spark import SparkEngine
+from dv_maintenance.maintenance.planning.policy import Policy
 from dv_maintenance.maintenance.zorder import zorder
 from dv_maintenance.tables import open_table
 
@@ -57,7 +58,7 @@ def test_same_rows_same_candidates_same_history(
     tracked = sorted(delta_spark.sql(ids.format(ours)).collect())
     before = canon.rows(with_delta_spark(delta_spark, ours))
     table = open_table(str(ours))
-    report = zorder(table, SparkEngine(delta_spark), ["x", "y"], target_size=12_000)
+    report = zorder(table, SparkEngine(delta_spark), ["x", "y"], Policy(target_file_size=12_000))
     delta_spark.sql(f"OPTIMIZE delta.`{theirs}` ZORDER BY (x, y)")
 
     assert report.verified
@@ -76,9 +77,9 @@ def test_same_rows_same_candidates_same_history(
     for where in ("x = 2500", "y = 'v02500'"):
         plan = delta_spark.read.format("delta").load(str(ours)).where(where)
         assert len(plan.inputFiles()) < table.snapshot().files.num_rows, where
-    assert zorder(table, SparkEngine(delta_spark), ["x", "y"], target_size=12_000).steps == ()
+    assert zorder(table, SparkEngine(delta_spark), ["x", "y"], Policy(target_file_size=12_000)).steps == ()
     # A delete there carries the order on, so only what lost many rows is done again.
     delta_spark.sql(f"DELETE FROM delta.`{ours}` WHERE x = 2500")
     deleted = table.snapshot().files
     assert pc.sum(deleted["deleted_rows"]).as_py() == 1
-    assert zorder(table, SparkEngine(delta_spark), ["x", "y"], target_size=12_000).steps == ()
+    assert zorder(table, SparkEngine(delta_spark), ["x", "y"], Policy(target_file_size=12_000)).steps == ()

@@ -16,7 +16,7 @@ from dv_maintenance.engine.parquet import preview, row_group_copy
 from dv_maintenance.errors import DamagedTableError
 from dv_maintenance.maintenance.planning.policy import Policy
 from dv_maintenance.maintenance.planning.steps import MaintenancePlan
-from dv_maintenance.service.verbs import purging, rewrites, state
+from dv_maintenance.service.verbs import rewriting, state
 from dv_maintenance.tables import open_table
 from dv_maintenance.testing.delta_builder import DeltaBuilder
 
@@ -40,7 +40,7 @@ def test_the_plan_and_the_run_say_the_same(table: Any, tmp_path: Path) -> None:
     assert (step["cost"]["row_groups"], step["cost"]["row_groups_copied"]) == (GROUPS, 7)
     assert "7 of 10 row groups copied" in plan.texts["explanation"]
     assert MaintenancePlan.from_json(plan.report).steps[0].cost.bytes_copied == step["cost"]["bytes_copied"] > 0
-    done = purging.purge(table, lambda: LocalEngine(1))
+    done = rewriting.rewrite(table, lambda: LocalEngine(1), rewriting.PURGE)
     (reported,) = done.report["steps"]
     assert (reported["row_groups"], reported["row_groups_copied"]) == (GROUPS, 7)
     assert reported["bytes_copied"] == step["cost"]["bytes_copied"]
@@ -90,7 +90,7 @@ def test_what_another_codec_saves(texts: Any, tmp_path: Path) -> None:
     # That is what the codec makes of it.
     kept = open_table(str(shutil.copytree(tmp_path / "t", tmp_path / "kept")))
     sizes = [
-        rewrites.apply(each, lambda: LocalEngine(1), policy=policy).numbers["bytes_out"]
+        rewriting.rewrite(each, lambda: LocalEngine(1), rewriting.RewriteRequest(policy)).numbers["bytes_out"]
         for each, policy in ((kept, Policy()), (texts, Policy(compression="zstd")))
     ]
     assert after / before == pytest.approx(sizes[1] / sizes[0], rel=0.05)

@@ -13,6 +13,7 @@ import pytest
 from dv_maintenance.cli import main
 from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.errors import UnsupportedFeatureError, UsageError
+from dv_maintenance.maintenance.planning.policy import Policy
 from dv_maintenance.maintenance.planning.steps import MaintenancePlan
 from dv_maintenance.maintenance.read import read
 from dv_maintenance.maintenance.zorder import plan_zorder, zorder
@@ -21,6 +22,7 @@ from dv_maintenance.testing.delta_builder import DeltaBuilder
 
 SCHEMA = pa.schema([("a", pa.int64()), ("b", pa.string()), ("part", pa.string())])
 TARGET = 6000
+SMALL = Policy(target_file_size=TARGET)
 
 
 def rows(first: int, last: int, part: str = "p") -> pa.Table:
@@ -50,8 +52,8 @@ def content(table: Any) -> list[dict[str, Any]]:
     return sorted(found, key=lambda row: (row["part"], row["b"], row["a"]))
 
 
-def run(builder: DeltaBuilder, columns: list[str], **options: Any) -> Any:
-    return zorder(open_table(builder.storage.uri), LocalEngine(), columns, target_size=TARGET, **options)
+def run(builder: DeltaBuilder, columns: list[str], policy: Policy = SMALL) -> Any:
+    return zorder(open_table(builder.storage.uri), LocalEngine(), columns, policy)
 
 
 def last_commit(builder: DeltaBuilder, version: int) -> list[dict[str, Any]]:
@@ -90,7 +92,7 @@ def test_new_files_take_those_along_that_they_overlap(orders: DeltaBuilder) -> N
     before = table.snapshot()
     new = pa.table({"a": [10, 20], "b": ["x", "y"], "part": ["p", "p"]}, SCHEMA)
     orders.append(new)
-    plan = plan_zorder(table, table.snapshot(), ["a"], target_size=TARGET)
+    plan = plan_zorder(table, table.snapshot(), ["a"], SMALL)
     [step] = plan.steps
     assert step.partition == "part=p"
     # Row 10 and 20 are below what the first file holds, since everything below 300 is deleted.
@@ -106,13 +108,13 @@ def test_deleted_rows_bring_an_ordered_file_back(orders: DeltaBuilder) -> None:
     run(orders, ["a"])
     orders.delete(lambda batch: pc.and_(pc.less(batch["a"], 600), pc.equal(batch["part"], "p")))
     table = open_table(orders.storage.uri)
-    steps = plan_zorder(table, table.snapshot(), ["a"], target_size=TARGET).steps
+    steps = plan_zorder(table, table.snapshot(), ["a"], SMALL).steps
     assert {each.why for step in steps for each in step.inputs} == {"deleted_ratio"}
     assert {step.partition for step in steps} == {"part=p"}
 
 
 def test_partitions_are_chosen(orders: DeltaBuilder) -> None:
-    report = run(orders, ["a"], partitions=["part=q"])
+    report = run(orders, ["a"], SMALL.model_copy(update={"partitions": ({"part": "q"},)}))
     assert {step.partition for step in report.steps} == {"part=q"}
     assert "outside the selected partitions" in {each.reason for each in report.left_alone}
 
@@ -130,11 +132,11 @@ def test_a_delete_meanwhile_costs_another_round(orders: DeltaBuilder) -> None:
                 orders.delete(lambda batch: pc.greater(batch["a"], 4900))
             return done
 
-    report = zorder(table, Meanwhile(), ["a"], target_size=TARGET)
+    report = zorder(table, Meanwhile(), ["a"], SMALL)
     assert report.verified
     assert Meanwhile.rounds == 2
     assert all(300 <= row["a"] <= 4900 for row in content(table))
-    assert zorder(table, LocalEngine(), ["a"], target_size=TARGET).steps == ()
+    assert zorder(table, LocalEngine(), ["a"], SMALL).steps == ()
 
 
 @pytest.mark.parametrize(

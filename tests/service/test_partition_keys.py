@@ -88,8 +88,20 @@ def test_partitions_of_a_runs_own_config_must_exist(table: Table) -> None:
     with pytest.raises(UsageError, match="no live file is in day=2030-01-01"):
         verbs.optimize(of_table, table, LocalEngine, changes={"partitions": [{"day": "2030-01-01"}]})
     with pytest.raises(UsageError, match="of type DATE"):
-        verbs.optimize(of_table, table, LocalEngine, changes={"partitions": [{"day": "x"}]}, missing_ok=True)
-    verbs.optimize(of_table, table, LocalEngine, changes={"partitions": [{"day": "2030-01-01"}]}, missing_ok=True)
+        verbs.optimize(
+            of_table,
+            table,
+            LocalEngine,
+            changes={"partitions": [{"day": "x"}]},
+            request=verbs.RewriteRequest(missing_ok=True),
+        )
+    verbs.optimize(
+        of_table,
+        table,
+        LocalEngine,
+        changes={"partitions": [{"day": "2030-01-01"}]},
+        request=verbs.RewriteRequest(missing_ok=True),
+    )
     verbs.optimize(of_table, table, LocalEngine, changes={"partitions": [{"day": "2026-11-1"}]})
 
 

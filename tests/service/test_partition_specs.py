@@ -65,7 +65,7 @@ def test_the_key_of_a_day(table: MemoryTable) -> None:
     # The file by month belongs to no day.
     assert live_keys(of_table.partitions, table.snapshot()) == {None, "2026-11-20", "2026-11-21"}
     before = table.rows()
-    outcome = verbs.optimize(of_table, table, MemoryEngine, ["2026-11-20"], purge=True)
+    outcome = verbs.optimize(of_table, table, MemoryEngine, ["2026-11-20"], request=verbs.PURGE)
     assert outcome.partitions["2026-11-20"].numbers["rows_purged"] == 4
     assert with_dvs(table) == {"ts_month=2026-10", "spec_id=1/ts_day=2026-11-21"}
     assert table.rows() == before
@@ -80,7 +80,7 @@ def test_a_backfill_of_months_takes_both_specifications(table: MemoryTable) -> N
     of_table = watched(table, {"name": "ts_month", "every": "month", "start": "2026-10-01"})
     assert of_table.partitions is not None
     assert live_keys(of_table.partitions, table.snapshot()) == {None, "2026-10-01"}
-    verbs.optimize(of_table, table, MemoryEngine, ["2026-10-01"], purge=True)
+    verbs.optimize(of_table, table, MemoryEngine, ["2026-10-01"], request=verbs.PURGE)
     assert with_dvs(table) == {"spec_id=1/ts_day=2026-11-20", "spec_id=1/ts_day=2026-11-21"}
 
 

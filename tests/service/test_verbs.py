@@ -35,27 +35,27 @@ def table(tmp_path: Path) -> Table:
     return open_table(str(tmp_path / "t"))
 
 
-def test_every_name_is_a_function_with_a_home() -> None:
-    assert all(callable(getattr(verbs, name)) for name in verbs.__all__)
+def test_every_name_has_a_home() -> None:
+    assert all(getattr(verbs, name) is not None for name in verbs.__all__)
     with pytest.raises(AttributeError):
         verbs.nothing  # noqa: B018
 
 
 def test_a_purge_has_its_plan_its_steps_and_its_numbers(table: Table) -> None:
-    outcome = verbs.purge(table, LocalEngine)
+    outcome = verbs.rewrite(table, LocalEngine, verbs.PURGE)
     assert outcome.reason == "1 file was rewritten as 1, without their 5 deleted rows."
     assert not outcome.numbers.keys() & outcome.tables.keys(), "a page shows both under their names"
     assert (outcome.numbers["rows_purged"], outcome.numbers["verified"]) == (5, True)
     assert [row["partition"] for row in outcome.tables["plan"]] == ["shop=a"]
     assert [(row["files"], row["rows purged"]) for row in outcome.tables["rewrites"]] == [("1 -> 1", 5)]
-    assert verbs.purge(table, LocalEngine).reason == "There was nothing to do."
+    assert verbs.rewrite(table, LocalEngine, verbs.PURGE).reason == "There was nothing to do."
 
 
 def test_a_purge_of_nothing_says_what_its_plan_would_and_starts_no_engine(table: Table) -> None:
-    verbs.purge(table, LocalEngine)
+    verbs.rewrite(table, LocalEngine, verbs.PURGE)
     snapshot = table.snapshot()
     planned = verbs.apply_plan(table, LocalEngine, build_plan(snapshot, purge=True), None, snapshot)
-    assert verbs.purge(table, no_engine) == replace(planned, texts={})
+    assert verbs.rewrite(table, no_engine, verbs.PURGE) == replace(planned, texts={})
 
 
 def no_engine() -> LocalEngine:
@@ -65,7 +65,7 @@ def no_engine() -> LocalEngine:
 def test_a_job_that_is_not_due_says_so(table: Table) -> None:
     watched = TableSettings(path=table.uri)
     assert verbs.nothing_due(watched, table, "optimize") is None
-    verbs.purge(table, LocalEngine)
+    verbs.rewrite(table, LocalEngine, verbs.PURGE)
     outcome = verbs.nothing_due(watched, table, "optimize")
     assert outcome is not None
     assert (outcome.reason, outcome.numbers) == ("Nothing to do: no optimize is due at version 3.", {"version": 3})
@@ -75,7 +75,7 @@ def test_a_dry_run_starts_no_engine(table: Table) -> None:
     def none() -> LocalEngine:
         raise AssertionError("started")
 
-    planned = verbs.apply(table, none, policy=load(), dry_run=True)
+    planned = verbs.rewrite(table, none, verbs.RewriteRequest(load(), dry_run=True))
     assert planned.reason == "Only planned; nothing was changed."
     assert planned.report == verbs.plan(table, load(None, ["max_deleted_ratio=0.05"])).report
 

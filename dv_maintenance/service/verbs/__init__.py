@@ -12,14 +12,16 @@ if TYPE_CHECKING:
     from dv_maintenance.service.verbs.files import manifest, rename_manifests, undelete, vacuum
     from dv_maintenance.service.verbs.jobs import nothing_due, optimize, vacuum_by_policy
     from dv_maintenance.service.verbs.like_sensor import plan_like_sensor
-    from dv_maintenance.service.verbs.purging import purge
-    from dv_maintenance.service.verbs.rewrites import apply, apply_plan, downgrade, zorder
+    from dv_maintenance.service.verbs.rewrites import apply, apply_plan, downgrade
+    from dv_maintenance.service.verbs.rewriting import PURGE, RewriteRequest, rewrite
     from dv_maintenance.service.verbs.rows import delete_rows, merge_rows, update_rows
     from dv_maintenance.service.verbs.simulation import simulate, simulate_tables, simulate_watched
     from dv_maintenance.service.verbs.state import fsck, health, history, look, opened, plan, report_table
     from dv_maintenance.service.verbs.versions import checkpoint, convert, engine_sql, recount, restore
 
 __all__ = [
+    "PURGE",
+    "RewriteRequest",
     "apply",
     "apply_plan",
     "checkpoint",
@@ -38,11 +40,11 @@ __all__ = [
     "optimize",
     "plan",
     "plan_like_sensor",
-    "purge",
     "recount",
     "rename_manifests",
     "report_table",
     "restore",
+    "rewrite",
     "simulate",
     "simulate_tables",
     "simulate_watched",
@@ -50,10 +52,11 @@ __all__ = [
     "update_rows",
     "vacuum",
     "vacuum_by_policy",
-    "zorder",
 ]
 
 _HOMES = {
+    "PURGE": "rewriting",
+    "RewriteRequest": "rewriting",
     "apply": "rewrites",
     "apply_plan": "rewrites",
     "checkpoint": "versions",
@@ -72,11 +75,11 @@ _HOMES = {
     "optimize": "jobs",
     "plan": "state",
     "plan_like_sensor": "like_sensor",
-    "purge": "purging",
     "recount": "versions",
     "rename_manifests": "files",
     "report_table": "state",
     "restore": "versions",
+    "rewrite": "rewriting",
     "simulate": "simulation",
     "simulate_tables": "simulation",
     "simulate_watched": "simulation",
@@ -84,7 +87,6 @@ _HOMES = {
     "update_rows": "rows",
     "vacuum": "files",
     "vacuum_by_policy": "jobs",
-    "zorder": "rewrites",
 }
 
 

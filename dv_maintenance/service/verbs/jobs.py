@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dv_maintenance.maintenance.execution.rehearsal import rehearsed
 from dv_maintenance.maintenance.health import health
-from dv_maintenance.maintenance.meter.of_table import decide_for
 from dv_maintenance.maintenance.planning.explain import explain
-from dv_maintenance.maintenance.planning.plan import build_plan
 from dv_maintenance.maintenance.planning.policy import Policy
+from dv_maintenance.maintenance.rewriting import RewriteRequest, missing_partitions, requested
 from dv_maintenance.service.data_version import last_data_version
 from dv_maintenance.service.inspection import inspect_table, reads_now
 from dv_maintenance.service.outcome import Outcome, TableReport
@@ -22,7 +21,7 @@ from dv_maintenance.service.progress import progress_log
 from dv_maintenance.service.reports.health import columns_of, of_health
 from dv_maintenance.service.reports.work import KEPT_SHOWN, of_partition, of_run
 from dv_maintenance.service.verbs.files import vacuum
-from dv_maintenance.service.verbs.rewrites import missing_partitions, planned_only
+from dv_maintenance.service.verbs.rewrites import planned_only
 from dv_maintenance.tables.model import parse_partition
 
 if TYPE_CHECKING:
@@ -38,6 +37,7 @@ __all__ = ["nothing_due", "optimize", "vacuum_by_policy"]
 _log = logging.getLogger(__name__)
 
 NO_CHANGES: Final[Mapping[str, Any]] = {}
+BY_POLICY: Final = RewriteRequest()
 
 
 def nothing_due(watched: TableSettings, table: Table, job: Job) -> Outcome | None:
@@ -56,18 +56,15 @@ def optimize(
     *,
     downstream: Downstream = lambda _now: None,
     changes: Mapping[str, Any] = NO_CHANGES,
-    missing_ok: bool = False,
-    purge: bool = False,
-    dry_run: bool = False,
+    request: RewriteRequest = BY_POLICY,
 ) -> Outcome:
     """Plan by the table's policy and run the plan.
 
     keys : only in these partitions; without keys, in all: the outcome then has those that were worked on.
     downstream : returns the reads by downstream assets, if an orchestrator knows them.
     changes : policy keys for this run, in place of the policy's.
-    missing_ok : accept partitions in ``changes`` without live files; ``keys`` may always lack them.
-    purge : purge every deletion vector, whatever the thresholds.
-    dry_run : only make the plan.
+    request : what else is different in this run; its policy is the table's. ``missing_ok`` is about partitions in
+        ``changes``: ``keys`` may always lack live files.
 
     Raises
     ------
@@ -82,13 +79,13 @@ def optimize(
         watched = watched.model_copy(update={"policy": _changed(watched.policy, changes)})
     snapshot = table.snapshot()
     if "partitions" in changes:
-        missing_partitions(snapshot, watched.policy, ok=missing_ok)
+        missing_partitions(snapshot, watched.policy, ok=request.missing_ok)
     if watched.partitions is not None:
         check_columns(watched.partitions, snapshot)
     policy = chosen_policy(watched, snapshot, keys) if keys else watched.policy
     plan = report = None
     if policy is None:
-        if dry_run:
+        if request.dry_run:
             return Outcome("Nothing to do: the chosen partitions have no live file.")
         _log.info("nothing to do: no live file is in the chosen partitions")
     else:
@@ -96,12 +93,9 @@ def optimize(
         reads, warnings = reads_now(watched, downstream)(now)
         for warning in warnings:
             _log.warning("%s: %s", watched.name, warning)
-        if purge:
-            table.check_writable(snapshot, "rewrite")
-            plan = build_plan(snapshot, policy, purge=True)
-        else:
-            plan = decide_for(table, snapshot, policy, reads=reads, now=now, listed=KEPT_SHOWN)
-        if dry_run:
+        asked = replace(request, policy=policy)
+        plan = requested(table, snapshot, asked, reads=reads, now=now, listed=KEPT_SHOWN)
+        if request.dry_run:
             return planned_only(rehearsed(table, snapshot, plan))
         _log.info("%s", explain(plan))
         report = apply(table, engine(), plan, on_progress=progress_log(_log))

@@ -1,23 +1,23 @@
-"""Verbs that rewrite files: run a plan, purge, order by columns, downgrade."""
+"""Verbs that rewrite files by a plan, and the downgrade."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from dv_maintenance.maintenance.execution.rehearsal import rehearsed
-from dv_maintenance.maintenance.meter.of_table import decide_for
 from dv_maintenance.maintenance.planning.explain import explain
-from dv_maintenance.maintenance.planning.plan import build_plan
-from dv_maintenance.maintenance.planning.policy import Policy
-from dv_maintenance.maintenance.planning.selection import no_live_file, refuse_missing, select
+from dv_maintenance.maintenance.planning.selection import no_live_file
 from dv_maintenance.maintenance.planning.steps import MaintenancePlan
+from dv_maintenance.maintenance.rewriting import missing_partitions, requested
 from dv_maintenance.service.progress import progress_log
 from dv_maintenance.service.reports.work import KEPT_LISTED, KEPT_SHOWN, of_apply, of_downgrade, of_plan
 
 if TYPE_CHECKING:
+    from dv_maintenance.maintenance.planning.policy import Policy
+    from dv_maintenance.maintenance.rewriting import RewriteRequest
     from dv_maintenance.service.engines import EngineOf, OnProgress
     from dv_maintenance.service.outcome import Outcome
     from dv_maintenance.tables.model import Snapshot
@@ -27,11 +27,9 @@ __all__ = [
     "apply",
     "apply_plan",
     "downgrade",
-    "missing_partitions",
     "planned_only",
-    "purge_planned",
+    "rewrite_planned",
     "warn_missing",
-    "zorder",
 ]
 
 _log = logging.getLogger(__name__)
@@ -42,79 +40,50 @@ _PLANNED_ONLY: Final = "Only planned; nothing was changed."
 def apply(
     table: Table,
     engine: EngineOf,
+    plan: str,
     *,
-    policy: Policy | None = None,
-    plan: str | None = None,
     dry_run: bool = False,
     on_progress: OnProgress | None = None,
 ) -> Outcome:
-    """Plan by a policy and run the plan.
-
-    plan : path of a saved plan, run instead of making one.
+    """Run a plan that was saved under this path.
 
     Raises
     ------
     UsageError : the plan can't be read, or is for another table.
 
-    The errors of ``build_plan`` and ``apply`` pass through.
+    The errors of ``maintenance.execution.apply`` pass through.
     """
-    snapshot = table.snapshot()
-    if policy is not None:
-        warn_missing(snapshot, policy)
-    listed = KEPT_LISTED if dry_run else KEPT_SHOWN
-    made = decide_for(table, snapshot, policy, listed=listed) if plan is None else MaintenancePlan.load(plan)
-    if dry_run:
-        return planned_only(rehearsed(table, snapshot, made))
-    return apply_plan(table, engine, made, on_progress, snapshot)
+    snapshot, made = table.snapshot(), MaintenancePlan.load(plan)
+    return _run(table, engine, made, dry_run, on_progress, snapshot)
 
 
-def purge_planned(
+def rewrite_planned(
     table: Table,
     engine: EngineOf,
-    partitions: Iterable[Mapping[str, str | None] | str],
-    *,
-    missing_ok: bool,
-    dry_run: bool,
+    request: RewriteRequest,
     on_progress: OnProgress | None,
     snapshot: Snapshot | None,
 ) -> Outcome:
-    """See ``purging.purge``. ``snapshot``: the newest version, if it was just read."""
-    policy = Policy.from_mapping({"partitions": list(partitions)}, "the selection")
+    """See ``rewriting.rewrite``. ``snapshot``: the newest version, if it was just read."""
     snapshot = snapshot or table.snapshot()
-    missing = missing_partitions(snapshot, policy, ok=missing_ok)
-    table.check_writable(snapshot, "rewrite")
-    plan = build_plan(snapshot, policy, purge=True)
-    if dry_run:
-        done = planned_only(rehearsed(table, snapshot, plan))
-    else:
-        done = apply_plan(table, engine, plan, on_progress, snapshot)
-    return _without(missing, done)
+    plan = requested(table, snapshot, request, listed=KEPT_LISTED if request.dry_run else KEPT_SHOWN)
+    if request.policy is not None and not request.partitions:
+        warn_missing(snapshot, request.policy)
+    done = _run(table, engine, plan, request.dry_run, on_progress, snapshot)
+    return _without(missing_partitions(snapshot, plan.policy), done) if request.partitions else done
 
 
-def zorder(
+def _run(
     table: Table,
     engine: EngineOf,
-    columns: Iterable[str],
-    partitions: Iterable[Mapping[str, str | None] | str] = (),
-    *,
-    target_file_size: str | None = None,
-    missing_ok: bool = False,
-    dry_run: bool = False,
-    on_progress: OnProgress | None = None,
+    plan: MaintenancePlan,
+    dry_run: bool,
+    on_progress: OnProgress | None,
+    snapshot: Snapshot,
 ) -> Outcome:
-    """Order files by columns. ``partitions``, ``missing_ok``: as in ``purge``. Raises the errors of
-    ``maintenance.zorder``, ``purge`` and ``apply``.
-    """
-    from dv_maintenance.maintenance.zorder import plan_zorder
-
-    snapshot = table.snapshot()
-    plan = plan_zorder(table, snapshot, list(columns), partitions, target_size=target_file_size)
-    missing = missing_partitions(snapshot, plan.policy, ok=missing_ok)
     if dry_run:
-        done = planned_only(rehearsed(table, snapshot, plan))
-    else:
-        done = apply_plan(table, engine, plan, on_progress, snapshot)
-    return _without(missing, done)
+        return planned_only(rehearsed(table, snapshot, plan))
+    return apply_plan(table, engine, plan, on_progress, snapshot)
 
 
 def downgrade(
@@ -155,20 +124,9 @@ def apply_plan(
 
 def warn_missing(snapshot: Snapshot, policy: Policy) -> None:
     """A policy serves many runs: its partitions may appear later, or may be gone already."""
-    missing = missing_partitions(snapshot, policy, ok=True)
+    missing = missing_partitions(snapshot, policy)
     if missing:
         _log.warning("%s: of the policy's partitions, %s", snapshot.table, no_live_file(missing))
-
-
-def missing_partitions(snapshot: Snapshot, policy: Policy, *, ok: bool) -> tuple[str, ...]:
-    """Chosen partitions that no live file has. Raises UsageError if there are any and ``missing_ok`` is not set."""
-    if not policy.partitions:
-        return ()
-    live = snapshot.files["partition"].unique().to_pylist()
-    missing = select(snapshot, live, policy.partitions).missing
-    if not ok:
-        refuse_missing(snapshot, live, missing)
-    return missing
 
 
 def _without(missing: Sequence[str], outcome: Outcome) -> Outcome:

@@ -99,16 +99,14 @@ def fsck(
 
 def plan(table: Table, policy: Policy) -> Outcome:
     """What a policy would do, and why. Raises what ``apply`` would raise before its first rewrite."""
-    from dv_maintenance.maintenance.meter.of_table import decide_for
     from dv_maintenance.maintenance.planning.previews import previewed
+    from dv_maintenance.maintenance.rewriting import RewriteRequest, requested
     from dv_maintenance.service.reports.work import KEPT_LISTED, of_plan
     from dv_maintenance.service.verbs.rewrites import warn_missing
 
     snapshot = table.snapshot()
-    # A plan that apply would refuse is not worth saving.
-    table.check_writable(snapshot, "rewrite")
     warn_missing(snapshot, policy)
-    made = previewed(table, snapshot, decide_for(table, snapshot, policy, listed=KEPT_LISTED))
+    made = previewed(table, snapshot, requested(table, snapshot, RewriteRequest(policy), listed=KEPT_LISTED))
     return with_deadlines(replace(of_plan(made), report=made.to_json()), _to_erase(table, snapshot, policy))
 
 

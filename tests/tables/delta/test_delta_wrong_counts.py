@@ -96,7 +96,7 @@ def maintained(wrong: Table) -> None:
 
 def ordered(wrong: Table) -> None:
     table = wrong.table
-    assert apply(table, LocalEngine(), plan_zorder(table, table.snapshot(), ["id"], ())).verified
+    assert apply(table, LocalEngine(), plan_zorder(table, table.snapshot(), ["id"])).verified
 
 
 def downgraded(wrong: Table) -> None:
