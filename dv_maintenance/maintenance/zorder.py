@@ -80,11 +80,19 @@ def plan_zorder(
     Raises
     ------
     UsageError : a column does not exist or can't be ordered, or a partition column is unknown.
-    UnsupportedFeatureError, RefusedError : the table may not be rewritten, or orders its files itself (clustering).
+    UnsupportedFeatureError, RefusedError : the table may not be rewritten, or is clustered by columns of its own.
     """
     table.check_writable(snapshot, "rewrite")
     if not isinstance(table, OrderableTable):
         raise RefusedError(f"ordering files of {table.format} tables is not supported", table=table.uri)
+    if clustered := table.clustered_by(snapshot):
+        raise RefusedError(
+            f"the table is clustered by {', '.join('.'.join(column) for column in clustered)}: its files have an order "
+            "of their own",
+            table=table.uri,
+            version=snapshot.version,
+            next_step="let OPTIMIZE of the table's own engine cluster them; purge and optimize keep what is clustered",
+        )
     names = _checked(snapshot, columns)
     policy = Policy.from_mapping({"partitions": list(partitions), "target_file_size": target_size}, "the selection")
     facts, target = file_facts(snapshot), target_file_size(policy, snapshot)

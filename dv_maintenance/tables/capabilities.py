@@ -261,6 +261,9 @@ class OrderableTable(RowLevelTable, Protocol):
         package did not order the file.
         """
 
+    def clustered_by(self, snapshot: Snapshot) -> tuple[tuple[str, ...], ...]:
+        """The columns, as paths of names, by which the writers of the table cluster its files; empty if none does."""
+
 
 @runtime_checkable
 class ChangeFeedTable(Table, Protocol):
