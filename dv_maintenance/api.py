@@ -45,6 +45,7 @@ __all__ = [
     "apply",
     "changes",
     "checkpoint",
+    "cluster",
     "convert",
     "delete",
     "downgrade",
@@ -233,6 +234,20 @@ def zorder(
 
     with _engine(engine) as started:
         return run(_opened(table), started, columns, partitions, target_size=target_file_size)
+
+
+def cluster(
+    table: Table | str,
+    *,
+    full: bool = False,
+    target_file_size: int | str | None = None,
+    engine: Engine | SparkSession | str = "spark",
+) -> ApplyReport:
+    """Cluster what is not clustered yet by the table's own columns; ``full``: also what other columns clustered."""
+    from dv_maintenance.maintenance.cluster import cluster as run
+
+    with _engine(engine) as started:
+        return run(_opened(table), started, full=full, target_size=target_file_size)
 
 
 def manifest(

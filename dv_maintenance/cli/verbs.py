@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = [
     "apply",
     "checkpoint",
+    "cluster",
     "convert",
     "delete",
     "downgrade",
@@ -206,6 +207,20 @@ def zorder(args: Namespace, out: Output) -> int:
             args.partition,
             target_file_size=args.target_file_size,
             missing_ok=args.missing_ok,
+            dry_run=args.dry_run,
+            on_progress=step,
+        )
+    return _print_plan(outcome, args, out) if args.dry_run else _print(outcome, out)
+
+
+def cluster(args: Namespace, out: Output) -> int:
+    target = open_table(args, out)
+    with working(args, out, "planning" if args.dry_run else "clustering") as (engine, step):
+        outcome = verbs.cluster(
+            target,
+            lambda: engine,
+            full=args.full,
+            target_file_size=args.target_file_size,
             dry_run=args.dry_run,
             on_progress=step,
         )

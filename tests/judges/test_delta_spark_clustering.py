@@ -15,6 +15,7 @@ import pytest
 from support.sessions import cheap
 
 from dv_maintenance.engine.local import LocalEngine
+from dv_maintenance.maintenance.cluster import cluster
 from dv_maintenance.maintenance.execution.apply import apply, purge
 from dv_maintenance.maintenance.planning.plan import build_plan
 from dv_maintenance.maintenance.planning.policy import Policy
@@ -156,3 +157,52 @@ def test_other_columns_are_clustered_by_full_only(delta_spark: SparkSession, tmp
     newest = max(path for path in (made.path / "_delta_log").glob("*.json"))
     tags = [json.loads(line)["add"]["tags"] for line in newest.read_text().splitlines() if '"add"' in line[:7]]
     assert {each["ZCUBE_ZORDER_BY"] for each in tags} == {'["x"]'}
+
+
+def read_by_all(made: Made) -> int:
+    return sum(made.read(where) for where in QUERIES)
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("properties", [DV, EVERYTHING])
+def test_what_is_clustered_here_is_clustered_there(properties: str, delta_spark: SparkSession, tmp_path: Path) -> None:
+    made = make(delta_spark, tmp_path / "t", properties)
+    made.insert(5000, 9000)
+    made.sql("DELETE FROM {t} WHERE id % 7 = 0")
+    twin = Made(made.spark, tmp_path / "twin")
+    shutil.copytree(made.path, twin.path)
+    before = made.rows()
+    report = cluster(open_table(str(made.path)), LocalEngine(), target_size=9000)
+    assert report.verified
+    assert made.rows() == before
+    assert made.loose() == 0
+    assert len({unit for _, unit, _ in made.live()}) == 1, "the smaller unit was taken in"
+    assert {by for *_, by in made.live()} == {"liquid"}
+    assert made.optimize() == (0, 0)
+    made.spark.conf.set(next(reversed(SMALL)), str(1 << 40))
+    try:
+        assert made.optimize() == (0, 0), "one unit, however small"
+        twin.optimize()
+    finally:
+        made.spark.conf.set(next(reversed(SMALL)), "1")
+    assert read_by_all(made) <= 1.8 * read_by_all(twin), "a Z-curve, next to its Hilbert curve"
+    made.insert(9000, 9100)
+    assert made.optimize()[0] == 1
+    assert cluster(open_table(str(made.path)), LocalEngine()).steps == ()
+
+
+@pytest.mark.deep
+def test_odd_names_are_spelled_alike(delta_spark: SparkSession, tmp_path: Path) -> None:
+    made = Made(cheap(delta_spark), tmp_path / "t")
+    odd = ("`a.b c`", "`1a`", "`e-é`", "plain")
+    made.sql(
+        f"CREATE TABLE {{t}} ({' INT, '.join(odd)} INT) USING delta CLUSTER BY ({', '.join(odd)}) "
+        f"TBLPROPERTIES ({DV}, 'delta.columnMapping.mode' = 'name')"
+    )
+    for each in (1, 2):
+        made.sql(f"INSERT INTO {{t}} VALUES ({each}, 2, 3, 4)")
+    assert cluster(open_table(str(made.path)), LocalEngine()).steps
+    assert made.optimize("FULL") == (0, 0)
+    made.sql("INSERT INTO {t} VALUES (3, 4, 5, 6)")
+    made.optimize()
+    assert cluster(open_table(str(made.path)), LocalEngine()).steps == ()

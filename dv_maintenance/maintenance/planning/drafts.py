@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from dv_maintenance.maintenance.planning.policy import Policy
     from dv_maintenance.tables.model import Snapshot
 
-__all__ = ["ABOUT_AS_LARGE", "Draft", "Drafts", "arrow", "draft_steps", "positions"]
+__all__ = ["ABOUT_AS_LARGE", "Draft", "Drafts", "arrow", "draft_steps", "joins", "positions"]
 
 # The cost of opening one more file or deletion vector, in bytes read: Spark's own figure
 # (spark.sql.files.openCostInBytes).
@@ -151,7 +151,7 @@ def _tiers(rows: Ints, live: Ints, clean: Bools, *, ordered: bool) -> Iterator[t
         yield rows, True
         return
     largest = int(np.where(clean, live, -1).argmax())
-    if live[largest] <= max(ABOUT_AS_LARGE * (live.sum() - live[largest]), _TINY):
+    if joins(live[largest], live.sum() - live[largest]):
         yield rows, True
     elif clean.all():
         yield rows, False
@@ -162,6 +162,11 @@ def _tiers(rows: Ints, live: Ints, clean: Bools, *, ordered: bool) -> Iterator[t
         for part in parts:
             if len(rows[part]):
                 yield from _tiers(rows[part], live[part], clean[part], ordered=ordered)
+
+
+def joins(size: float, others: float) -> bool:
+    """Whether something of this many bytes is small enough to be written again with those that join it."""
+    return size <= max(ABOUT_AS_LARGE * others, _TINY)
 
 
 def _by_partition(snapshot: Snapshot, facts: FileFacts, why: Codes) -> list[Ints]:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from dv_maintenance.service.verbs.jobs import nothing_due, optimize, vacuum_by_policy
     from dv_maintenance.service.verbs.like_sensor import plan_like_sensor
     from dv_maintenance.service.verbs.purging import purge
-    from dv_maintenance.service.verbs.rewrites import apply, apply_plan, downgrade, zorder
+    from dv_maintenance.service.verbs.rewrites import apply, apply_plan, cluster, downgrade, zorder
     from dv_maintenance.service.verbs.rows import delete_rows, merge_rows, update_rows
     from dv_maintenance.service.verbs.simulation import simulate, simulate_tables, simulate_watched
     from dv_maintenance.service.verbs.state import fsck, health, history, look, opened, plan, report_table
@@ -23,6 +23,7 @@ __all__ = [
     "apply",
     "apply_plan",
     "checkpoint",
+    "cluster",
     "convert",
     "delete_rows",
     "downgrade",
@@ -57,6 +58,7 @@ _HOMES = {
     "apply": "rewrites",
     "apply_plan": "rewrites",
     "checkpoint": "versions",
+    "cluster": "rewrites",
     "convert": "versions",
     "delete_rows": "rows",
     "downgrade": "rewrites",

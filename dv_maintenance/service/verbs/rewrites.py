@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = [
     "apply",
     "apply_plan",
+    "cluster",
     "downgrade",
     "missing_partitions",
     "planned_only",
@@ -115,6 +116,25 @@ def zorder(
     else:
         done = apply_plan(table, engine, plan, on_progress, snapshot)
     return _without(missing, done)
+
+
+def cluster(
+    table: Table,
+    engine: EngineOf,
+    *,
+    full: bool = False,
+    target_file_size: str | None = None,
+    dry_run: bool = False,
+    on_progress: OnProgress | None = None,
+) -> Outcome:
+    """Cluster files by the table's own columns. Raises the errors of ``maintenance.cluster`` and ``apply``."""
+    from dv_maintenance.maintenance.cluster import plan_cluster
+
+    snapshot = table.snapshot()
+    plan = plan_cluster(table, snapshot, full=full, target_size=target_file_size)
+    if dry_run:
+        return planned_only(rehearsed(table, snapshot, plan))
+    return apply_plan(table, engine, plan, on_progress, snapshot)
 
 
 def downgrade(

@@ -77,6 +77,7 @@ class DeltaTable(NumberedVersions):
     commit = _of_storage(rewrites.commit_replacements)
     ordered_by = staticmethod(order.ordered_by)
     clustered_by = staticmethod(clustering.clustered_by)
+    clustered = staticmethod(clustering.clustered)
 
     may_match = _of_storage(skipping.may_match)
     column_bounds = _of_storage(bounds.column_bounds)

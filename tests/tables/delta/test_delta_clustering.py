@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,15 @@ import pyarrow.compute as pc
 import pytest
 from support.clustered import cluster_by, cluster_files, clustered
 
+from dv_maintenance.cli import main
 from dv_maintenance.engine.local import LocalEngine
-from dv_maintenance.errors import DamagedTableError
+from dv_maintenance.errors import DamagedTableError, RefusedError
+from dv_maintenance.maintenance.cluster import cluster, plan_cluster
 from dv_maintenance.maintenance.execution.apply import apply, purge
+from dv_maintenance.maintenance.meter.of_table import decide_for
 from dv_maintenance.maintenance.planning.plan import build_plan
 from dv_maintenance.maintenance.planning.policy import Policy
+from dv_maintenance.maintenance.planning.steps import MaintenancePlan
 from dv_maintenance.maintenance.read import read
 from dv_maintenance.maintenance.zorder import zorder
 from dv_maintenance.tables import open_table
@@ -160,3 +165,114 @@ def test_an_ordered_file_stays_ordered_when_it_is_purged(tmp_path: Path) -> None
 )
 def test_new_files_are_numbered_as_those_they_replace(path: str, kept: str) -> None:
     assert kept_number(path) == kept
+
+
+# -- cluster ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def place(builder: DeltaBuilder) -> Any:
+    return open_table(builder.storage.uri)
+
+
+def test_only_what_is_not_clustered_is_clustered(builder: DeltaBuilder, place: Any) -> None:
+    append(builder, 0, 40, 500)
+    builder.delete(lambda rows: pc.equal(pc.bit_wise_and(rows["a"], 3), 0))
+    before = values(builder)
+    report = cluster(place, LocalEngine(), target_size=20_000)
+    assert (report.verified, values(builder)) == (True, before)
+    found = sorted(adds(builder), key=lambda add: add["path"])
+    assert len(found) > 3
+    assert len({unit(add) for add in found}) == 1
+    assert unit(found[0])[1:] == ('["a"]', "liquid")
+    bounds = [json.loads(add["stats"]) for add in found]
+    assert all(low["maxValues"]["a"] <= high["minValues"]["a"] for low, high in pairwise(bounds))
+    assert [add["path"].split("-")[1:3] for add in found] == [["00001", f"{n:05}"] for n in range(len(found))]
+
+    assert cluster(place, LocalEngine()).steps == ()
+    append(builder, 20_000, 1)
+    plan = plan_cluster(place, place.snapshot())
+    assert [each.why for step in plan.steps for each in step.inputs] == ["unclustered"], "the unit is much larger"
+    apply(place, LocalEngine(), plan)
+    assert {unit(add)[0] for add in adds(builder)} == {unit(found[0])[0], plan.unit}
+    append(builder, 20_100, 1)
+    again = plan_cluster(place, place.snapshot())
+    assert sorted(each.why for step in again.steps for each in step.inputs) == ["small_unit", "unclustered"]
+
+
+def test_changed_columns_are_clustered_by_a_full_run(builder: DeltaBuilder, place: Any) -> None:
+    append(builder, 0, 2)
+    cluster(place, LocalEngine())
+    cluster_by(builder, [["b"]])
+    assert plan_cluster(place, place.snapshot()).steps == ()
+    assert cluster(place, LocalEngine(), full=True).verified
+    (add,) = adds(builder)
+    assert unit(add)[1:] == ('["b"]', "liquid")
+
+
+def test_what_cannot_be_clustered_is_refused(tmp_path: Path) -> None:
+    plain = DeltaBuilder(str(tmp_path / "plain")).create(SCHEMA)
+    with pytest.raises(RefusedError, match="not clustered: it names no columns") as caught:
+        cluster(open_table(plain.storage.uri), LocalEngine())
+    assert "zorder(" in str(caught.value)
+    nested = DeltaBuilder(str(tmp_path / "nested")).create(
+        pa.schema([("a", pa.struct([("x", pa.int64())]))]), features=["clustering"]
+    )
+    cluster_by(nested, [["a", "x"]])
+    with pytest.raises(RefusedError, match=r"clustered by a\.x"):
+        cluster(open_table(nested.storage.uri), LocalEngine())
+
+
+def test_the_command(builder: DeltaBuilder, capsys: pytest.CaptureFixture[str]) -> None:
+    append(builder, 0, 2)
+    assert main(["cluster", builder.storage.uri, "--engine", "local", "--dry-run"]) == 0
+    assert "2 not clustered yet" in capsys.readouterr().out
+    assert main(["cluster", builder.storage.uri, "--engine", "local"]) == 0
+    assert len(adds(builder)) == 1
+    assert main(["zorder", builder.storage.uri, "--columns", "a", "--engine", "local"]) == 3
+    assert "dvm cluster" in capsys.readouterr().err
+
+
+def test_a_row_deleted_meanwhile_stays_deleted(builder: DeltaBuilder, place: Any) -> None:
+    append(builder, 0, 2)
+    plan = plan_cluster(place, place.snapshot())
+    builder.delete(lambda rows: pc.less(rows["a"], 10))
+    assert apply(place, LocalEngine(), plan).verified
+    assert values(builder) == list(range(10, 200))
+    assert {unit(add)[0] for add in adds(builder)} == {plan.unit}
+
+
+def test_a_policy_that_clusters(builder: DeltaBuilder, place: Any) -> None:
+    policy = Policy(cluster=True, max_deleted_ratio=0.5)
+    append(builder, 0, 2, 30_000)
+    apply(place, LocalEngine(), decide_for(place, place.snapshot(), policy))
+    assert {unit(add)[1] for add in adds(builder)} == {'["a"]'}
+    append(builder, 60_000, 1)
+    (clustered_file, loose) = sorted(paths(builder), key=lambda path: "part-00001-" not in path)
+    builder.delete({clustered_file: range(35_000)})
+    (step,) = decide_for(place, place.snapshot(), policy).steps
+    assert [each.path for each in step.inputs] == [clustered_file]
+    more = append(builder, 61_000, 1)
+    plan = decide_for(place, place.snapshot(), policy)
+    assert MaintenancePlan.from_json(plan.to_json()) == plan
+    assert [(step.keeps_order, {each.path for each in step.inputs}) for step in plan.steps] == [
+        (True, {clustered_file}),
+        (False, {loose, *more}),
+    ]
+    for tasks, left in ((1, 0), (2, 1), (3, 2)):  # one was spent today
+        limited = decide_for(place, place.snapshot(), policy.model_copy(update={"max_tasks": tasks}))
+        assert len(limited.steps) == left
+    before = values(builder)
+    assert apply(place, LocalEngine(), plan).verified
+    assert values(builder) == before
+    assert {unit(add)[1] for add in adds(builder)} == {'["a"]'}
+    assert len({unit(add)[0] for add in adds(builder)}) == 2
+    assert decide_for(place, place.snapshot(), policy).steps == ()
+
+
+def test_a_policy_that_clusters_leaves_other_tables_as_they_are(tmp_path: Path) -> None:
+    plain = DeltaBuilder(str(tmp_path / "plain")).create(SCHEMA)
+    append(plain, 0, 2)
+    table = open_table(plain.storage.uri)
+    policy = Policy(cluster=True)
+    assert decide_for(table, table.snapshot(), policy).steps == decide_for(table, table.snapshot()).steps != ()

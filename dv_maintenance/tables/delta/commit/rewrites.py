@@ -20,7 +20,7 @@ from dv_maintenance.tables.delta.commit.rebase import Carried, Rebase, takes_dvs
 from dv_maintenance.tables.delta.load import load_snapshot
 from dv_maintenance.tables.delta.log.actions import Action, Metadata
 from dv_maintenance.tables.delta.log.columns import strings
-from dv_maintenance.tables.delta.rows.clustering import clustering_columns, shared_unit
+from dv_maintenance.tables.delta.rows.clustering import clustering_columns, new_unit, shared_unit
 from dv_maintenance.tables.delta.rows.layout import file_tags
 from dv_maintenance.tables.delta.rows.order import order_tags
 from dv_maintenance.tables.delta.rows.row_tracking import DOMAIN, assigns_row_ids, numbered
@@ -176,8 +176,9 @@ class _Commit:
     def _tagged(self, replacement: Replacement) -> Action:
         """What each new file says of itself, beside its rows."""
         sources = [self.live[key] for key in replacement.inputs]
-        unit, provider = shared_unit(sources)
-        tags = {**file_tags(self.base.protocol), **unit, **order_tags(replacement.order_by, sources)}
+        unit, provider = new_unit(replacement.unit, replacement.order_by) if replacement.unit else shared_unit(sources)
+        order = {} if replacement.unit else order_tags(replacement.order_by, sources)
+        tags = {**file_tags(self.base.protocol), **unit, **order}
         return {**({"tags": tags} if tags else {}), **({"clusteringProvider": provider} if provider else {})}
 
 

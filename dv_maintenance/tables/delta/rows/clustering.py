@@ -25,14 +25,26 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.delta.commit.live_file import LiveFile
     from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
 
-__all__ = ["CLUSTERING", "clustered_by", "clustering_columns", "kept_number", "shared_unit", "units"]
+__all__ = [
+    "CLUSTERING",
+    "clustered",
+    "clustered_by",
+    "clustering_columns",
+    "kept_number",
+    "new_number",
+    "new_unit",
+    "shared_unit",
+    "units",
+]
 
 CLUSTERING: Final = "delta.clustering"
 """The domain whose metadata names the columns."""
-_UNIT, _COLUMNS = "ZCUBE_ID", "ZCUBE_ZORDER_BY"
+_UNIT, _COLUMNS, _PROVIDER = "ZCUBE_ID", "ZCUBE_ZORDER_BY", "liquid"
 _TAGS: Final = (_UNIT, _COLUMNS, "ZCUBE_ZORDER_CURVE")
 # The number of a file in its run, by which the run's files are in the order of the curve.
 _NUMBER: Final = re.compile(r"(?:.*/)?part-((?:\d{5}-)+)")
+
+_PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def clustering_columns(domains: Mapping[str, str | None]) -> tuple[tuple[str, ...], ...]:
@@ -59,6 +71,28 @@ def _logical(path: Sequence[str], fields: Any) -> tuple[str, ...]:
     if field is None:
         raise DamagedTableError(f"the table is clustered by {name}, but has no such column")
     return (field.name, *(_logical(rest, field.type) if rest else ()))
+
+
+def clustered(snapshot: DeltaSnapshot) -> list[bool]:
+    """See ``OrderableTable.clustered``."""
+    wanted = _columns_text([_quoted(path) for path in clustered_by(snapshot)])
+    found = pc.map_lookup(snapshot.files["tags"], _COLUMNS, "first").to_pylist()
+    by = snapshot.files["clustering_provider"].to_pylist()
+    return [each == wanted and provider in (None, _PROVIDER) for each, provider in zip(found, by, strict=True)]
+
+
+def new_unit(unit: str, columns: Sequence[str]) -> tuple[dict[str, str], str]:
+    """The tags and the provider of a file that was clustered here, by top-level columns."""
+    return {_UNIT: unit, _COLUMNS: _columns_text([_quoted([name]) for name in columns])}, _PROVIDER
+
+
+def _columns_text(names: Sequence[str]) -> str:
+    return orjson.dumps(list(names)).decode()
+
+
+def _quoted(path: Sequence[str]) -> str:
+    """As Spark quotes names: ``ZCUBE_ZORDER_BY`` is compared as text."""
+    return ".".join(name if _PLAIN.fullmatch(name) else f"`{name.replace('`', '``')}`" for name in path)
 
 
 def units(snapshot: DeltaSnapshot) -> Any:
@@ -98,6 +132,16 @@ def kept_number(path: str) -> str:
     """
     found = _NUMBER.match(path)
     return f"part-{found[1]}" if found else "part-"
+
+
+def new_number(step: str) -> str:
+    """What the names of new files of a step begin with, so that names are in the order of their unit.
+
+    >>> new_number("step-12.2")
+    'part-00012-{number:05}-'
+    """
+    found = re.search(r"\d+", step)
+    return f"part-{int(found[0]) if found else 0:05}-{{number:05}}-"
 
 
 def _tags(file: LiveFile) -> Mapping[str, str]:
