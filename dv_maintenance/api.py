@@ -46,6 +46,7 @@ __all__ = [
     "apply",
     "changes",
     "checkpoint",
+    "cluster",
     "convert",
     "delete",
     "downgrade",
@@ -224,6 +225,19 @@ def zorder(
         order_by=tuple(columns),
         target_file_size=target_file_size,
     )
+    return apply(opened, requested(opened, opened.snapshot(), request), engine=engine)
+
+
+def cluster(
+    table: Table | str,
+    *,
+    full: bool = False,
+    target_file_size: int | str | None = None,
+    engine: Engine | SparkSession | str = "spark",
+) -> ApplyReport:
+    """Cluster what is not clustered yet by the table's own columns; ``full``: also what other columns clustered."""
+    opened = _opened(table)
+    request = RewriteRequest(cluster=True, recluster=full, target_file_size=target_file_size)
     return apply(opened, requested(opened, opened.snapshot(), request), engine=engine)
 
 

@@ -456,6 +456,7 @@ def test_verbs_by_format_are_the_capabilities_of_the_code(tmp_path: Path, capsys
         "rename-manifests": capabilities.RenamableManifestsTable,
         "restore": capabilities.RestorableTable,
         "undelete": capabilities.UndeletableTable,
+        "cluster": capabilities.OrderableTable,
         "zorder": capabilities.OrderableTable,
     }
     rows = matrix("Verbs by format")

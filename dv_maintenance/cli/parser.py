@@ -510,6 +510,14 @@ def convert(verb: _Parser) -> None:
     verb.add_argument("--dry-run", action="store_true", help="read every footer; write nothing")
 
 
+@_verb("Cluster what is not clustered yet, by the table's own columns", _table, _access)
+def cluster(verb: _Parser) -> None:
+    verb.add_argument("--full", action="store_true", help="also files that were clustered by other columns")
+    verb.add_argument("--target-file-size", metavar="256MiB", help="overrides the table's own property")
+    verb.add_argument("--dry-run", action="store_true", help=_PLANS)
+    _plan_view(verb)
+
+
 @_verb("Order files by columns, so that filters on them skip more", _table, _access)
 def zorder(verb: _Parser) -> None:
     verb.add_argument(

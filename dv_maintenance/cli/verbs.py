@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = [
     "apply",
     "checkpoint",
+    "cluster",
     "convert",
     "delete",
     "downgrade",
@@ -198,6 +199,13 @@ def zorder(args: Namespace, out: Output) -> int:
         dry_run=args.dry_run,
     )
     return _rewrite(args, out, "ordering", request)
+
+
+def cluster(args: Namespace, out: Output) -> int:
+    request = verbs.RewriteRequest(
+        cluster=True, recluster=args.full, target_file_size=args.target_file_size, dry_run=args.dry_run
+    )
+    return _rewrite(args, out, "clustering", request)
 
 
 def _rewrite(args: Namespace, out: Output, doing: str, request: verbs.RewriteRequest) -> int:

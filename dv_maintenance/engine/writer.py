@@ -114,7 +114,9 @@ class RollingWriter:
 
     def _begin(self, footer: Any, origins: Mapping[str, int]) -> NewFile:
         task = hashlib.sha1(self._task.id.encode(), usedforsecurity=False).hexdigest()[:8]
-        name = self._task.file_name.format(task=task, uuid=uuid.uuid4(), codec=self._format.suffix)
+        name = self._task.file_name.format(
+            task=task, uuid=uuid.uuid4(), codec=self._format.suffix, number=len(self._begun)
+        )
         uri = f"{self._task.output_uri}/{name}"
         self._begun.append(uri)
         with writing(uri):

@@ -25,6 +25,8 @@ class RewriteRequest:
     missing_ok : accept ``partitions`` that no live file has.
     purge : every file with a deletion vector, even a single one, and no other.
     order_by : files that are not ordered by these columns, with their rows along a space-filling curve.
+    cluster : files that are not clustered yet, by the table's own columns.
+    recluster : with ``cluster``, also files that were clustered by other columns.
     target_file_size : bytes of a new file, or a text such as ``"256MiB"``, in place of the policy's.
     dry_run : only make the plan.
     """
@@ -34,6 +36,8 @@ class RewriteRequest:
     missing_ok: bool = False
     purge: bool = False
     order_by: tuple[str, ...] = ()
+    cluster: bool = False
+    recluster: bool = False
     target_file_size: int | str | None = None
     dry_run: bool = False
 
@@ -68,6 +72,10 @@ def requested(
     if request.partitions:
         missing_partitions(snapshot, policy, ok=request.missing_ok)
     table.check_writable(snapshot, "rewrite")
+    if request.cluster:
+        from dv_maintenance.maintenance.cluster import plan_cluster
+
+        return plan_cluster(table, snapshot, full=request.recluster, target_size=request.target_file_size)
     if request.order_by:
         from dv_maintenance.maintenance.zorder import plan_zorder
 

@@ -261,6 +261,12 @@ class OrderableTable(RowLevelTable, Protocol):
         package did not order the file.
         """
 
+    def clustered_by(self, snapshot: Snapshot) -> tuple[tuple[str, ...], ...]:
+        """The columns, as paths of names, by which the writers of the table cluster its files; empty if none does."""
+
+    def clustered(self, snapshot: Snapshot) -> Sequence[bool]:
+        """Whether each file of ``snapshot.files`` is clustered by just these columns, see ``Snapshot.units``."""
+
 
 @runtime_checkable
 class ChangeFeedTable(Table, Protocol):

@@ -207,6 +207,12 @@ class Snapshot:
         *others, last = [[each.source for each in spec.fields if each.transform == "identity"] for spec in self.specs]
         return tuple(column for column in last if all(column in each for each in others))
 
+    def units(self) -> npt.NDArray[np.int64] | None:
+        """One number per file: files that were clustered together have the same, from 0 on, and only such files may be
+        merged, neighbours by their names. Other files have -1. ``None``: no file was clustered.
+        """
+        return None
+
     @property
     def bytes(self) -> int:
         """Memory that its tables take."""

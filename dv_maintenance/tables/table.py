@@ -41,6 +41,8 @@ class Replacement:
     it, deletes by concurrent writers can't be carried over."""
     order_by: tuple[str, ...] = ()
     """Columns that order the rows of the outputs, for the table to record."""
+    unit: str = ""
+    """The unit of the outputs, where the table's own columns cluster them."""
     details: Mapping[str, Any] = field(default_factory=dict)
     """See ``RewriteResult``."""
     recounted: int = 0

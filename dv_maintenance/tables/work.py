@@ -170,7 +170,8 @@ class RewriteTask:
     """Read the live rows of the sources, in order, and write them below ``output_uri``. A pure function of storage.
 
     target_bytes : size at which the writer starts the next file.
-    file_name : template of a new file's name, with ``{uuid}`` (required), ``{task}`` and ``{codec}``.
+    file_name : template of a new file's name, with ``{uuid}`` (required), ``{task}``, ``{codec}`` and
+        ``{number}``, that of the file among those of its task.
     stats_columns : leaf columns, as tuples of field names, whose statistics the result reports.
     order_by : fields of the scan's schema, see ``RewriteBin``.
     format : of the new files, ``parquet`` or ``orc``.

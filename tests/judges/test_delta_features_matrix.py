@@ -154,7 +154,6 @@ REWRITTEN = {
 
 # Refused here, and done by the engine's own SQL instead: name -> the table, how its rows are checked then.
 REFUSED = {
-    "clustering": (row(table(PLAIN, DV, "CLUSTER BY (id)"), ROWS, MORE, DELETE, features="clustering"), "content"),
     "shredded variant": (
         row(
             table("id BIGINT, p STRING, v VARIANT", f"{DV}, 'delta.enableVariantShredding' = 'true'"),
@@ -302,10 +301,7 @@ def test_changed_rows_keep_their_ids(name: str, delta_spark: SparkSession, tmp_p
     if stores_partitions(load_snapshot(made.table.storage).protocol):
         new = [add["path"] for add in made.last_adds(made.path) if "deletionVector" not in add]
         assert all("p" in pq.ParquetFile(made.path / path).schema_arrow.names for path in new)
-    if name == "clustering":
-        made.run("OPTIMIZE {t} FULL")
-    else:
-        rewrite(made)
+    rewrite(made)
     assert seen(made.path) == ours
 
 

@@ -9,10 +9,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from support.clustered import clustered
 
 from dv_maintenance.cli import main
 from dv_maintenance.engine.local import LocalEngine
-from dv_maintenance.errors import UnsupportedFeatureError, UsageError
+from dv_maintenance.errors import RefusedError, UsageError
 from dv_maintenance.maintenance.planning.policy import Policy
 from dv_maintenance.maintenance.planning.steps import MaintenancePlan
 from dv_maintenance.maintenance.read import read
@@ -154,8 +155,8 @@ def test_columns_that_make_no_order(orders: DeltaBuilder, columns: list[str], me
 
 
 def test_a_clustered_table_is_left_alone(tmp_path: Path) -> None:
-    builder = DeltaBuilder(str(tmp_path / "t")).create(SCHEMA, features=["clustering", "domainMetadata"])
-    with pytest.raises(UnsupportedFeatureError, match="must stay clustered"):
+    builder = clustered(DeltaBuilder(str(tmp_path / "t")), SCHEMA, ["a", "b"])
+    with pytest.raises(RefusedError, match="clustered by a, b"):
         run(builder, ["a"])
 
 

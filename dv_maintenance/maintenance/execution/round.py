@@ -101,7 +101,7 @@ def run_round(
     with span("rewrite", table=table.uri, version=snapshot.version, steps=len(rewrites)):
         results = _rewrite(table, engine, snapshot, rewrites, plan, on_rewritten)
     rewritten = time.monotonic()
-    replacements = [_replacement(step, results.get(step.id), plan.order_by) for step in steps]
+    replacements = [_replacement(plan.bin_of(step), step, results.get(step.id), plan.unit) for step in steps]
     with _uncertain(table, _outputs(results.values())), span("commit", table=table.uri) as traced:
         outcome = table.commit(snapshot, replacements, operation=_operation(plan))
         traced.set(version=outcome.version, attempts=outcome.attempts, lost=len(outcome.lost))
@@ -170,19 +170,18 @@ def _exchange(replacement: Replacement, outcome: CommitOutcome) -> _Exchange:
     return _Exchange(rebased.inputs, live, replacement.recounted)
 
 
-def _replacement(step: PlanStep, result: RewriteResult | None, order_by: tuple[str, ...]) -> Replacement:
+def _replacement(bin: RewriteBin, step: PlanStep, result: RewriteResult | None, unit: str) -> Replacement:
+    same = (bin.id, bin.partition, bin.inputs)
     if result is None:
-        return Replacement(step.id, step.partition, _keys(step))
+        return Replacement(*same)
     logged = [each.physical_rows for each in step.inputs]
     recounted = 0 if None in logged else result.rows_read - sum(rows or 0 for rows in logged)
-    if order_by:
+    if bin.order_by:
         # The new position of each row is not kept: it costs eight bytes per row, for the rare concurrent delete.
-        return Replacement(step.id, step.partition, _keys(step), result.outputs, order_by=order_by, recounted=recounted)
+        return Replacement(*same, result.outputs, order_by=bin.order_by, unit=unit, recounted=recounted)
     counts = zip(result.source_rows, result.source_purged, strict=True)
     kept = tuple(rows - purged for rows, purged in counts)
-    return Replacement(
-        step.id, step.partition, _keys(step), result.outputs, kept, details=result.details, recounted=recounted
-    )
+    return Replacement(*same, result.outputs, kept, details=result.details, recounted=recounted)
 
 
 def without_live_rows(table: Table, snapshot: Snapshot, steps: Sequence[PlanStep]) -> frozenset[str]:
@@ -217,7 +216,7 @@ def _rewrite(
     if not steps:
         return {}
     check_committable(table)
-    bins = [RewriteBin(step.id, step.partition, _keys(step), plan.order_by) for step in steps]
+    bins = [plan.bin_of(step) for step in steps]
     wanted = table.rewrite_tasks(snapshot, bins, plan.target_file_size, plan.policy.compression)
     tasks = {task.id: task for task in wanted}
     if list(tasks) != [step.id for step in steps]:
@@ -273,7 +272,7 @@ def _operation(plan: MaintenancePlan) -> Mapping[str, Any]:
     selection = [partition_name(each) for each in plan.policy.partitions]
     if plan.purge:
         return {"name": "REORG", "parameters": {"predicate": selection, "applyPurge": True}}
-    order = {"zOrderBy": list(plan.order_by)} if plan.order_by else {}
+    order = {"clusterBy" if plan.unit else "zOrderBy": list(plan.order_by)} if plan.order_by else {}
     return {"name": "OPTIMIZE", "parameters": {"predicate": selection, **order}}
 
 

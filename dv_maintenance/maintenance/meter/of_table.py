@@ -86,6 +86,14 @@ def _decide(
 ) -> MaintenancePlan:
     policy = policy or Policy()
     now = time.time_ns() // 1_000_000 if now is None else now
+    if policy.cluster:
+        from dv_maintenance.maintenance.cluster import clustered_too
+
+        def others(files: Snapshot, limits: Policy) -> MaintenancePlan:
+            plain = limits.model_copy(update={"cluster": False})
+            return _decide(table, files, plain, reads, now, start, listed, examples, exact=exact)
+
+        return clustered_too(table, snapshot, policy, _spent(table, snapshot, policy, now), others)
     if reads is None and policy.reads_per_day is not None:
         reads = Reads.declared(policy.reads_per_day)
     retention = _RETENTION if policy.retention is None else policy.retention

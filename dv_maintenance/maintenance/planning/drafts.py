@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from dv_maintenance.maintenance.planning.policy import Policy
     from dv_maintenance.tables.model import Snapshot
 
-__all__ = ["ABOUT_AS_LARGE", "Draft", "Drafts", "arrow", "draft_steps", "positions"]
+__all__ = ["ABOUT_AS_LARGE", "Draft", "Drafts", "arrow", "draft_steps", "joins", "positions"]
 
 # The cost of opening one more file or deletion vector, in bytes read: Spark's own figure
 # (spark.sql.files.openCostInBytes).
@@ -80,14 +80,12 @@ class Drafts:
 
 def draft_steps(snapshot: Snapshot, facts: FileFacts, why: Codes, policy: Policy, target: int) -> Drafts:
     """Pack the candidates into possible steps. ``target``: bytes of a new file."""
-    ordered = SEQUENCE.name in snapshot.files.column_names
-    groups = _runs(snapshot, facts, why) if ordered else _by_partition(snapshot, facts, why)
     # Files that are in the plan for their size only: alone, they are left as they are.
     merged = why == SMALL
     merged[np.flatnonzero(why == PAID)] = ~facts.has_dv[np.flatnonzero(why == PAID)]
     steps: list[Draft] = []
     few, large = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
-    for rows in groups:
+    for rows, ordered in _groups(snapshot, facts, why, merged):
         empty, rest = rows[why[rows] == EMPTY], rows[why[rows] != EMPTY]
         at_once = policy.max_files or max(len(empty), 1)
         steps += [_draft("remove", empty[at : at + at_once], facts, 0) for at in range(0, len(empty), at_once)]
@@ -106,6 +104,37 @@ def draft_steps(snapshot: Snapshot, facts: FileFacts, why: Codes, policy: Policy
     return Drafts(steps, np.concatenate(few), np.concatenate(large))
 
 
+def _groups(snapshot: Snapshot, facts: FileFacts, why: Codes, merged: Bools) -> Iterator[tuple[Ints, bool]]:
+    """Candidates that may be merged with each other, and whether only with their neighbours."""
+    if SEQUENCE.name in snapshot.files.column_names:
+        numbers = snapshot.files[SEQUENCE.name].combine_chunks().to_numpy()
+        # A file that is removed whole separates its neighbours, since the removal is another commit.
+        yield from ((run, True) for run in _runs(numbers, facts, why != KEEP, why == EMPTY))
+        return
+    units = snapshot.units()
+    clustered = np.zeros(len(why), np.bool_) if units is None else (units >= 0) & (why != EMPTY)
+    yield from ((rows, False) for rows in _by_partition(snapshot, facts, np.where(clustered, KEEP, why)))
+    if units is not None and (clustered & (why != KEEP)).any():
+        # A clustered file with rows to purge keeps its range of values, and so a file of its own.
+        yield from (
+            (run, True)
+            for run in _runs(_places(snapshot, units), facts, clustered & (why != KEEP), merged, alone=~merged)
+        )
+
+
+def _places(snapshot: Snapshot, units: Ints) -> Ints:
+    """A number per file: consecutive ones for neighbours in a unit."""
+    names = pc.replace_substring_regex(snapshot.files["path"], "^.*/", "")
+    keys = pa.table({"unit": arrow(units), "name": names})
+    order = pc.sort_indices(keys, sort_keys=[("unit", "ascending"), ("name", "ascending")])
+    places = np.empty(len(units), np.int64)
+    places[np.frombuffer(order.buffers()[1], np.uint64)[order.offset :][: len(units)].astype(np.int64)] = np.arange(
+        len(units)
+    )
+    # One is left out between units.
+    return places + np.maximum(units, 0)
+
+
 def _tiers(rows: Ints, live: Ints, clean: Bools, *, ordered: bool) -> Iterator[tuple[Ints, bool]]:
     """Parts of a bin, and whether the files of a part are to be merged.
 
@@ -122,7 +151,7 @@ def _tiers(rows: Ints, live: Ints, clean: Bools, *, ordered: bool) -> Iterator[t
         yield rows, True
         return
     largest = int(np.where(clean, live, -1).argmax())
-    if live[largest] <= max(ABOUT_AS_LARGE * (live.sum() - live[largest]), _TINY):
+    if joins(live[largest], live.sum() - live[largest]):
         yield rows, True
     elif clean.all():
         yield rows, False
@@ -133,6 +162,11 @@ def _tiers(rows: Ints, live: Ints, clean: Bools, *, ordered: bool) -> Iterator[t
         for part in parts:
             if len(rows[part]):
                 yield from _tiers(rows[part], live[part], clean[part], ordered=ordered)
+
+
+def joins(size: float, others: float) -> bool:
+    """Whether something of this many bytes is small enough to be written again with those that join it."""
+    return size <= max(ABOUT_AS_LARGE * others, _TINY)
 
 
 def _by_partition(snapshot: Snapshot, facts: FileFacts, why: Codes) -> list[Ints]:
@@ -168,15 +202,18 @@ def _by_name(snapshot: Snapshot, candidates: Ints, order: Ints, group: Ints) -> 
     ]
 
 
-def _runs(snapshot: Snapshot, facts: FileFacts, why: Codes) -> list[Ints]:
-    """Candidates that may be merged because each directly follows the one before it: see ``SEQUENCE``."""
-    candidates = positions(why != KEEP)
-    numbers = snapshot.files[SEQUENCE.name].combine_chunks().to_numpy()[candidates]
-    order = np.argsort(numbers, kind="stable")
-    numbers, candidates = numbers[order], candidates[order]
-    empty, partition = why[candidates] == EMPTY, facts.partition[candidates]
-    # A file that is removed whole separates its neighbours, since the removal is another commit.
-    together = (np.diff(numbers) == 1) & (np.diff(partition) == 0) & (empty[1:] == empty[:-1])
+def _runs(numbers: Ints, facts: FileFacts, chosen: Bools, kind: Bools, alone: Bools | None = None) -> list[Ints]:
+    """Chosen files that may be merged because each directly follows the one before it, see ``SEQUENCE``, and is of the
+    same kind. Those ``alone`` join none.
+    """
+    candidates = positions(chosen)
+    order = np.argsort(numbers[candidates], kind="stable")
+    candidates = candidates[order]
+    together = np.diff(numbers[candidates]) == 1
+    for each in (facts.partition, kind):
+        together &= each[candidates][1:] == each[candidates][:-1]
+    if alone is not None:
+        together &= ~alone[candidates][1:]
     return [run for run in np.split(candidates, np.flatnonzero(~together) + 1) if len(run)]
 
 

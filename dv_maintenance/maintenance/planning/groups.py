@@ -26,6 +26,9 @@ _TITLES: Final[dict[Why, str]] = {
     "small": "files too small to keep",
     "unordered": "files not ordered yet",
     "overlapping": "files in the range of unordered files",
+    "unclustered": "files not clustered yet",
+    "other_columns": "files clustered by other columns",
+    "small_unit": "files clustered together with too few others",
 }
 # Their sentences have facts of the step: days, how often a rewrite has been paid for.
 _OWN_FACTS: Final[frozenset[Why]] = frozenset({"deadline", "paid", "along"})

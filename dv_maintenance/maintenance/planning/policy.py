@@ -98,6 +98,9 @@ class Policy(BaseModel):
     makes no file due for a rewrite."""
     min_input_files: int = Field(default=2, ge=2, le=_MOST, strict=True)
     """Small files without anything to purge are merged where at least this many fit into one new file."""
+    cluster: bool = False
+    """Cluster the unclustered files of a table that names its clustering columns, as ``dvm cluster`` does, instead of
+    only merging them."""
     max_bytes: Size | None = Field(default=None, gt=0)
     """Bytes that one run may read."""
     max_files: int | None = Field(default=None, gt=0, le=_MOST, strict=True)

@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Final
 
 from dv_maintenance.errors import DvMaintenanceError
 from dv_maintenance.maintenance.planning.steps import Recoding
-from dv_maintenance.tables.model import FileKey
-from dv_maintenance.tables.work import RewriteBin
 from dv_maintenance.tracing import finished
 
 if TYPE_CHECKING:
@@ -43,12 +41,7 @@ def previewed(table: Table, snapshot: Snapshot, plan: MaintenancePlan, *, strict
     rewrites = [step for step in plan.steps if step.action == "rewrite"]
     opened = accumulate(len(step.inputs) for step in rewrites)
     few = sum(files <= _MOST_FILES for files in opened)
-    bins = [
-        RewriteBin(
-            step.id, step.partition, tuple(FileKey(each.path, each.dv_id) for each in step.inputs), plan.order_by
-        )
-        for step in (rewrites if strict else rewrites[:few])
-    ]
+    bins = [plan.bin_of(step) for step in (rewrites if strict else rewrites[:few])]
     if not bins:
         return plan
     try:

@@ -14,6 +14,8 @@ from dv_maintenance.errors import UsageError
 from dv_maintenance.maintenance.planning.left_alone import LeftAlone
 from dv_maintenance.maintenance.planning.policy import Policy
 from dv_maintenance.remedies import Remedy, run
+from dv_maintenance.tables.model import FileKey
+from dv_maintenance.tables.work import RewriteBin
 
 __all__ = [
     "Action",
@@ -44,6 +46,9 @@ Why = Literal[
     "deadline",
     "unordered",
     "overlapping",
+    "unclustered",
+    "other_columns",
+    "small_unit",
 ]
 _STRICT = ConfigDict(extra="forbid", strict=True)
 
@@ -56,7 +61,7 @@ class PlanInput:
     physical_rows : ``None`` if the log does not say.
     why : too many deleted rows; a DV but no row count; a DV, in a purge of all DVs; small; no row left; readers have
         paid for a rewrite; they have paid for half of one; a deadline; not yet in the requested order; or in the range
-        of such files.
+        of such files; not yet clustered, clustered by other columns, or in a unit that joins such files.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = _STRICT
@@ -145,6 +150,7 @@ class PlanStep:
     written (``remove``).
 
     recoded : what changes its codec, if the footers of the files were read.
+    keeps_order : its rows stay in their order, although the plan orders those of other steps.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = _STRICT
@@ -158,6 +164,7 @@ class PlanStep:
     cost: Cost
     metered: Metered | None = None
     recoded: tuple[Recoding, ...] = ()
+    keeps_order: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +192,8 @@ class MaintenancePlan:
 
     purge : every deletion vector is purged, independent of thresholds, and no other file is touched.
     target_file_size : bytes, derived from policy and table.
-    order_by : columns by which the rows of a step are ordered, see ``zorder``.
+    order_by : columns by which the rows of a step are ordered, see ``zorder``; of a step with ``keeps_order``, none.
+    unit : the new unit of the ordered files in a clustered table, see ``cluster``.
     basis : what decided: the reads that were metered, or why thresholds did; empty for a plan that needs neither.
     next_due_at : when the next run will be worth its cost, epoch milliseconds; ``None``: unknown or never.
     kept : the files of ``left_alone`` one by one, those due first at the top; as many as the caller asked for.
@@ -203,6 +211,7 @@ class MaintenancePlan:
     steps: tuple[PlanStep, ...]
     left_alone: tuple[LeftAlone, ...]
     order_by: tuple[str, ...] = ()
+    unit: str = ""
     basis: str = ""
     next_due_at: int | None = None
     kept: tuple[KeptFile, ...] = ()
@@ -215,6 +224,11 @@ class MaintenancePlan:
 
     def _repr_markdown_(self) -> str:
         return repr(self)
+
+    def bin_of(self, step: PlanStep) -> RewriteBin:
+        """What a step asks of the table."""
+        keys = tuple(FileKey(each.path, each.dv_id) for each in step.inputs)
+        return RewriteBin(step.id, step.partition, keys, () if step.keeps_order else self.order_by)
 
     def to_json(self) -> dict[str, Any]:
         """Plain data that :meth:`from_json` reads back."""

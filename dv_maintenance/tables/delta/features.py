@@ -9,12 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-import orjson
-
 from dv_maintenance.errors import DamagedTableError, RefusedError, UnsupportedFeatureError, UsageError
 from dv_maintenance.remedies import Remedy, run
 from dv_maintenance.tables.delta.log.actions import FEATURE_READER, FEATURE_WRITER, Protocol
-from dv_maintenance.tables.delta.rows.stats import stats_columns
 
 if TYPE_CHECKING:
     from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
@@ -22,7 +19,6 @@ if TYPE_CHECKING:
 __all__ = ["check_readable", "check_writable"]
 
 _NEWER: Final = "use a newer release of this tool, or the engine that wrote the table"
-_CLUSTERING: Final = "delta.clustering"
 _CATALOG: Final = frozenset({"catalogManaged", "catalogOwned", "catalogOwned-preview"})
 
 # Reader-writer features: named on both sides of a protocol, or on neither.
@@ -50,6 +46,7 @@ _REWRITABLE: Final = (_READABLE - {"variantShredding", "variantShredding-preview
     "changeDataFeed",
     "checkConstraints",
     "checkpointProtection",  # forbids cleaning the log, which we never do
+    "clustering",
     "domainMetadata",
     "generatedColumns",
     "icebergCompatV1",
@@ -63,7 +60,6 @@ _REWRITABLE: Final = (_READABLE - {"variantShredding", "variantShredding-preview
 }
 
 _NO_REWRITE: Final = {
-    "clustering": "files must stay clustered",
     "variantShredding": "shredded variants cannot be rewritten yet",
     "variantShredding-preview": "shredded variants cannot be rewritten yet",
 }
@@ -166,8 +162,6 @@ def check_writable(snapshot: DeltaSnapshot, operation: str) -> None:
         )
     if operation in {"delete", "update", "merge"}:
         _check_not_append_only(snapshot, operation)
-    if operation in {"update", "merge"}:
-        _check_clustering_columns(snapshot, operation)
     if operation == "manifest":
         _check_manifest(snapshot)
     if operation == "rewrite":
@@ -189,29 +183,6 @@ def _check_not_append_only(snapshot: DeltaSnapshot, operation: str) -> None:
             table=snapshot.table,
             version=snapshot.version,
             next_step="set delta.appendOnly to false if its rows may be changed",
-        )
-
-
-def _check_clustering_columns(snapshot: DeltaSnapshot, operation: str) -> None:
-    """New files need not be clustered, but need statistics of the clustering columns (protocol: Clustered Table)."""
-    configuration = snapshot.domains.get(_CLUSTERING)
-    if configuration is None:
-        return
-    try:
-        columns = {tuple(column) for column in orjson.loads(configuration)["clusteringColumns"]}
-    except (orjson.JSONDecodeError, KeyError, TypeError):
-        raise DamagedTableError(
-            f"the domain {_CLUSTERING} does not name its columns: {configuration[:200]!r}",
-            table=snapshot.table,
-            version=snapshot.version,
-        ) from None
-    if bare := columns - set(stats_columns(snapshot.metadata)):
-        raise RefusedError(
-            f"the files are clustered by {'.'.join(min(bare))}, but the table keeps no statistics of that column, so "
-            f"{operation} may not add files",
-            table=snapshot.table,
-            version=snapshot.version,
-            next_step="set delta.dataSkippingStatsColumns so that it names the clustering columns",
         )
 
 

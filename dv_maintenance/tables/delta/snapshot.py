@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from dv_maintenance.tables.delta.log.actions import Metadata, Protocol, Transaction
 from dv_maintenance.tables.delta.log.segment import LogSegment
@@ -33,3 +33,8 @@ class DeltaSnapshot(Snapshot):
     in_commit_timestamp: int | None
     segment: LogSegment
     duplicate_paths: tuple[str, ...] = ()
+
+    def units(self) -> Any:
+        from dv_maintenance.tables.delta.rows.clustering import units
+
+        return units(self)

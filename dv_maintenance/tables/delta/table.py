@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.delta import advance, features, file_log, fsck, load
     from dv_maintenance.tables.delta.commit import rewrites, row_changes
     from dv_maintenance.tables.delta.log import history, log_cleanup, segment, timeline
-    from dv_maintenance.tables.delta.rows import bounds, change_feed, new_rows, order, skipping, tasks
+    from dv_maintenance.tables.delta.rows import bounds, change_feed, clustering, new_rows, order, skipping, tasks
     from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
     from dv_maintenance.tables.delta.vacuum import holders as clones
     from dv_maintenance.tables.delta.vacuum import retention
@@ -30,8 +30,8 @@ else:
     history, log_cleanup, segment, timeline = deferred(
         f"{__package__}.log", "history", "log_cleanup", "segment", "timeline"
     )
-    bounds, change_feed, new_rows, order, skipping, tasks = deferred(
-        f"{__package__}.rows", "bounds", "change_feed", "new_rows", "order", "skipping", "tasks"
+    bounds, change_feed, clustering, new_rows, order, skipping, tasks = deferred(
+        f"{__package__}.rows", "bounds", "change_feed", "clustering", "new_rows", "order", "skipping", "tasks"
     )
     clones, retention = deferred(f"{__package__}.vacuum", "holders", "retention")
     convert, downgrade, engine_sql, manifest, recount, restore = deferred(
@@ -76,6 +76,8 @@ class DeltaTable(NumberedVersions):
     rewrite_tasks = _of_storage(tasks.rewrite_tasks)
     commit = _of_storage(rewrites.commit_replacements)
     ordered_by = staticmethod(order.ordered_by)
+    clustered_by = staticmethod(clustering.clustered_by)
+    clustered = staticmethod(clustering.clustered)
 
     may_match = _of_storage(skipping.may_match)
     column_bounds = _of_storage(bounds.column_bounds)

@@ -307,7 +307,7 @@ def test_a_changed_property_is_obeyed(builder: DeltaBuilder) -> None:
     assert json.loads(bodies(builder.storage, 4, "add")[0]["stats"])["minValues"] == {}
 
 
-@pytest.mark.parametrize("feature", ["someNewFeature", "clustering"])
+@pytest.mark.parametrize("feature", ["someNewFeature", "variantShredding"])
 def test_a_feature_that_came_meanwhile_is_checked(builder: DeltaBuilder, feature: str) -> None:
     base, parts = plan(builder)
     protocol = base.protocol.to_json()

@@ -291,9 +291,10 @@ def test_a_table_without_the_feature_is_done(place: str) -> None:
 
 def test_nothing_is_begun_that_cannot_be_finished(builder: DeltaBuilder, place: str) -> None:
     protocol = load_snapshot(builder.storage).protocol.to_json()
-    protocol["writerFeatures"] = ["clustering", "deletionVectors", "domainMetadata"]
+    protocol["writerFeatures"] = ["deletionVectors", "variantShredding"]
+    protocol["readerFeatures"] = ["deletionVectors", "variantShredding"]
     builder.commit([{"protocol": protocol}])
-    with pytest.raises(UnsupportedFeatureError, match="clustering"):
+    with pytest.raises(UnsupportedFeatureError, match="variantShredding"):
         run(place)
     assert load_snapshot(builder.storage).version == 4
 

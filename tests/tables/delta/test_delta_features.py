@@ -114,6 +114,7 @@ def test_catalog_managed_tables_are_not_even_read(name: str) -> None:
         "changeDataFeed",
         "checkConstraints",
         "checkpointProtection",
+        "clustering",
         "columnMapping",
         "deletionVectors",
         "domainMetadata",
@@ -141,7 +142,7 @@ def test_features_that_leave_every_operation_free(snapshot: DeltaSnapshot, name:
 
 @pytest.mark.parametrize(
     "name",
-    ["clustering", "variantShredding", "variantShredding-preview"],
+    ["variantShredding", "variantShredding-preview"],
 )
 def test_features_that_only_forbid_a_rewrite(snapshot: DeltaSnapshot, name: str) -> None:
     table = having(snapshot, name, "appendOnly")

@@ -20,6 +20,7 @@ class LiveFile:
 
     path, dv : exactly as they were read, since their spelling identifies the file and the DV.
     rest : the other fields that an ``add`` and a ``remove`` share, if the log has them.
+    clustering_provider : see ``rows.clustering``.
     """
 
     path: str
@@ -27,6 +28,7 @@ class LiveFile:
     partition_values: Mapping[str, str | None]
     dv: DvDescriptor | None = None
     rest: Mapping[str, Any] = field(default_factory=dict)
+    clustering_provider: str | None = None
 
     @property
     def key(self) -> FileKey:
@@ -53,6 +55,7 @@ class LiveFile:
             if dv is None
             else DvDescriptor(dv["storage_type"], dv["path_or_inline"], dv["offset"], dv["size"], dv["cardinality"]),
             {key: value for key, value in rest.items() if value is not None},
+            row["clustering_provider"],
         )
 
     @classmethod
@@ -68,6 +71,7 @@ class LiveFile:
             values or {},
             None if dv is None else DvDescriptor.from_json(dv),
             {key: body[key] for key in shared if body.get(key) is not None},
+            body.get("clusteringProvider"),
         )
 
     def remove(self, deleted_at: int, *, data_change: bool) -> Action:

@@ -20,6 +20,7 @@ from dv_maintenance.tables.delta.commit.rebase import Carried, Rebase, takes_dvs
 from dv_maintenance.tables.delta.load import load_snapshot
 from dv_maintenance.tables.delta.log.actions import Action, Metadata
 from dv_maintenance.tables.delta.log.columns import strings
+from dv_maintenance.tables.delta.rows.clustering import clustering_columns, new_unit, shared_unit
 from dv_maintenance.tables.delta.rows.layout import file_tags
 from dv_maintenance.tables.delta.rows.order import order_tags
 from dv_maintenance.tables.delta.rows.row_tracking import DOMAIN, assigns_row_ids, numbered
@@ -113,7 +114,7 @@ class _Commit:
             file.remove(self.deleted_at, data_change=False) for carried in self.stay.values() for file in carried.inputs
         ]
         protocol, metadata = since.protocol or self.base.protocol, since.metadata or self.base.metadata
-        adds = self._adds(metadata)
+        adds = self._adds(metadata, clustering_columns({**self.base.domains, **since.domains}))
         if taken := [add["add"]["path"] for add in adds if since.identify(add["add"]["path"]) in since.added]:
             raise _taken(self.base, f"another commit added the new file {taken[0]}")
         info = operation_info(
@@ -150,7 +151,7 @@ class _Commit:
             else:
                 self.stay[each.id] = found
 
-    def _adds(self, metadata: Metadata) -> list[Action]:
+    def _adds(self, metadata: Metadata, clustering: tuple[tuple[str, ...], ...]) -> list[Action]:
         """The adds of the new files with their deleted rows. Omits files without live rows."""
         new = [
             (each, output, dv)
@@ -164,14 +165,21 @@ class _Commit:
             _add(
                 self.storage,
                 output,
-                each,
+                self._tagged(each),
                 self.live[each.inputs[0]],
-                self.base,
-                metadata,
+                stats_json(output, metadata, clustering, tight=not dv),
                 next(descriptors) if dv else None,
             )
             for each, output, dv in new
         ]
+
+    def _tagged(self, replacement: Replacement) -> Action:
+        """What each new file says of itself, beside its rows."""
+        sources = [self.live[key] for key in replacement.inputs]
+        unit, provider = new_unit(replacement.unit, replacement.order_by) if replacement.unit else shared_unit(sources)
+        order = {} if replacement.unit else order_tags(replacement.order_by, sources)
+        tags = {**file_tags(self.base.protocol), **unit, **order}
+        return {**({"tags": tags} if tags else {}), **({"clusteringProvider": provider} if provider else {})}
 
 
 def commit_info_only(
@@ -231,13 +239,11 @@ def _live_rows(base: DeltaSnapshot, replacements: Sequence[Replacement]) -> dict
 def _add(
     storage: Storage,
     output: OutputFile,
-    replacement: Replacement,
+    tagged: Action,
     source: LiveFile,
-    base: DeltaSnapshot,
-    metadata: Metadata,
+    stats: str,
     dv: DvDescriptor | None,
 ) -> Action:
-    tags = {**file_tags(base.protocol), **order_tags(replacement.order_by)}
     return {
         "add": {
             "path": log_path(storage, output.uri),
@@ -246,8 +252,8 @@ def _add(
             "size": output.size,
             "modificationTime": output.modified,
             "dataChange": False,
-            "stats": stats_json(output, metadata, tight=dv is None),
-            **({"tags": tags} if tags else {}),
+            "stats": stats,
+            **tagged,
             **({} if dv is None else {"deletionVector": dv.to_json()}),
         }
     }

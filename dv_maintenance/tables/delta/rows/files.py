@@ -48,6 +48,7 @@ FILES: Final = pa.schema(
         pa.field("tags", _MAP),
         pa.field("base_row_id", pa.int64()),
         pa.field("default_row_commit_version", pa.int64()),
+        pa.field("clustering_provider", pa.string()),
     ]
 )
 
@@ -62,6 +63,7 @@ ADD_COLUMNS: Final = (
     "deletionVector",
     "baseRowId",
     "defaultRowCommitVersion",
+    "clusteringProvider",
 )
 
 _UNKNOWN: Final = pa.nulls(1, pa.int64())[0]
@@ -93,6 +95,7 @@ def files_table(adds: pa.Table, metadata: Metadata) -> pa.Table:
         "tags": adds["tags"],
         "base_row_id": adds["baseRowId"],
         "default_row_commit_version": adds["defaultRowCommitVersion"],
+        "clustering_provider": adds["clusteringProvider"],
     }
     return pa.Table.from_arrays([columns[name] for name in FILES.names], schema=FILES)
 

@@ -10,6 +10,7 @@ from uuid import uuid4
 import orjson
 import pyarrow as pa
 
+from dv_maintenance.tables.delta.rows.clustering import clustering_columns
 from dv_maintenance.tables.delta.rows.layout import file_schema
 from dv_maintenance.tables.delta.rows.row_tracking import stored_columns
 from dv_maintenance.tables.delta.rows.schema import arrow_schema, column_mapping_mode, physical_name, physical_schema
@@ -104,8 +105,8 @@ def row_write_tasks(storage: Storage, snapshot: DeltaSnapshot, target_bytes: int
     spread = metadata.configuration.get("delta.randomizeFilePrefixes", "").lower() == "true"
     hive = not spread and column_mapping_mode(metadata) == "none"
     prefix = "" if hive else f"/{uuid4().hex[:2]}"
-    codec = codec_of(metadata)
-    rows = RowWriteTask(columns, schema, storage.uri + prefix, hive, target_bytes, codec, stats_columns(metadata))
+    codec, stats = codec_of(metadata), stats_columns(metadata, clustering_columns(snapshot.domains))
+    rows = RowWriteTask(columns, schema, storage.uri + prefix, hive, target_bytes, codec, stats)
     changes = RowWriteTask(
         (*[by_physical[name] for name in plain.names], _CHANGE_TYPE),
         plain.append(pa.field(_CHANGE_TYPE, pa.string())),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 import orjson
 
 if TYPE_CHECKING:
+    from dv_maintenance.tables.delta.commit.live_file import LiveFile
     from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
 
 __all__ = ["order_tags", "ordered_by"]
@@ -16,9 +17,14 @@ __all__ = ["order_tags", "ordered_by"]
 _TAG: Final = "DVM_ORDERED_BY"
 
 
-def order_tags(columns: Sequence[str]) -> Mapping[str, str]:
-    """Tags of a new file with rows in that order."""
-    return {_TAG: orjson.dumps(list(columns)).decode()} if columns else {}
+def order_tags(columns: Sequence[str], sources: Sequence[LiveFile]) -> Mapping[str, str]:
+    """Tags of a new file with rows in that order. Without ``columns`` rows keep the order that they had, so a file that
+    takes the place of one other is ordered as that was.
+    """
+    if columns:
+        return {_TAG: orjson.dumps(list(columns)).decode()}
+    tags: Mapping[str, str] = sources[0].rest.get("tags", {}) if len(sources) == 1 else {}
+    return {name: tags[name] for name in (_TAG,) if name in tags}
 
 
 def ordered_by(snapshot: DeltaSnapshot) -> list[tuple[str, ...]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -35,21 +35,24 @@ _ASCII_MAX: Final = "\x7f"
 _UNICODE_MAX: Final = "\U0010ffff"
 
 
-def stats_columns(metadata: Metadata) -> tuple[tuple[str, ...], ...]:
+def stats_columns(metadata: Metadata, clustering: Collection[tuple[str, ...]] = ()) -> tuple[tuple[str, ...], ...]:
     """The leaf columns of a file to collect statistics for, as paths of physical names, in the table's order.
 
     These are the columns that ``delta.dataSkippingStatsColumns`` names (a struct stands for all its leaves), or else
     the first ``delta.dataSkippingNumIndexedCols`` leaves that are not partition columns. A list, a map or a variant
-    counts as one leaf. Void columns count too, but no file holds them, so they are left out here.
+    counts as one leaf. Void columns count too, but no file holds them, so they are left out here. The columns of
+    ``clustering`` have statistics whatever the properties say (protocol: Clustered Table).
 
     Raises
     ------
     RefusedError : a property is invalid. And the errors of ``arrow_schema``.
     """
-    return tuple(leaf.source for leaf in _leaves_wanted(metadata) if leaf.source)
+    return tuple(leaf.source for leaf in _leaves_wanted(metadata, clustering) if leaf.source)
 
 
-def stats_json(output: OutputFile, metadata: Metadata, *, tight: bool = True) -> str:
+def stats_json(
+    output: OutputFile, metadata: Metadata, clustering: Collection[tuple[str, ...]] = (), *, tight: bool = True
+) -> str:
     """The ``stats`` of the file's ``add`` action. Not ``tight``: the bounds include rows that are deleted.
 
     Bounds are left out if there are none, or if JSON or the calendar can't express them (not a number, infinite, beyond
@@ -65,7 +68,7 @@ def stats_json(output: OutputFile, metadata: Metadata, *, tight: bool = True) ->
     minimum: dict[str, Any] = {}
     maximum: dict[str, Any] = {}
     nulls: dict[str, Any] = {}
-    for leaf in _leaves_wanted(metadata):
+    for leaf in _leaves_wanted(metadata, clustering):
         if is_void(leaf.type):
             _put(nulls, leaf.path, output.rows)
             continue
@@ -106,13 +109,16 @@ class _Leaf:
     bounded: bool
 
 
-def _leaves_wanted(metadata: Metadata) -> Iterable[_Leaf]:
+def _leaves_wanted(metadata: Metadata, clustering: Collection[tuple[str, ...]]) -> Iterable[_Leaf]:
     fields = [field for field in arrow_schema(metadata) if field.name not in metadata.partition_columns]
     named = metadata.configuration.get("delta.dataSkippingStatsColumns")
     if named is not None:
-        return _named_leaves(fields, _column_names(named), ())
-    count = _number(metadata, "delta.dataSkippingNumIndexedCols", _DEFAULT_COLUMNS, at_least=-1)
-    return islice(_all_leaves(fields, ()), None if count < 0 else count)
+        found = list(_named_leaves(fields, _column_names(named), ()))
+    else:
+        count = _number(metadata, "delta.dataSkippingNumIndexedCols", _DEFAULT_COLUMNS, at_least=-1)
+        found = list(islice(_all_leaves(fields, ()), None if count < 0 else count))
+    missing = {*clustering} - {leaf.path for leaf in found}
+    return [*found, *(leaf for leaf in _all_leaves(fields, ()) if leaf.path in missing)] if missing else found
 
 
 def _all_leaves(fields: Iterable[pa.Field], parent: tuple[str, ...]) -> Iterator[_Leaf]:

@@ -16,6 +16,7 @@ from dv_maintenance.errors import DamagedDeletionVectorError, DamagedTableError,
 from dv_maintenance.storage import RawName
 from dv_maintenance.tables.bins import taken
 from dv_maintenance.tables.delta.log.columns import strings
+from dv_maintenance.tables.delta.rows.clustering import clustering_columns, kept_number, new_number
 from dv_maintenance.tables.delta.rows.layout import file_schema, row_id_field, stores_partitions
 from dv_maintenance.tables.delta.rows.partitions import constants, hive_folder, partition_columns
 from dv_maintenance.tables.delta.rows.row_tracking import stored_columns
@@ -64,6 +65,7 @@ _CODECS: Final = {
     "lz4_raw": "lz4",
 }
 
+_FILE_NAME: Final = "{task}-{uuid}{codec}.parquet"
 _PREFIX_ALPHABET: Final = string.ascii_lowercase + string.digits
 
 
@@ -111,8 +113,9 @@ def rewrite_tasks(
     """
     metadata = snapshot.metadata
     schema, match_by = file_schema(snapshot.protocol, metadata), _match_by(metadata)
-    codec, stats = codec_of(metadata, compression), stats_columns(metadata)
+    codec, stats = codec_of(metadata, compression), stats_columns(metadata, clustering_columns(snapshot.domains))
     live = _live_inputs(storage, snapshot, bins)
+    clustered = bool(clustering_columns(snapshot.domains))
     return [
         RewriteTask(
             id=wanted.id,
@@ -123,9 +126,14 @@ def rewrite_tasks(
             stats_columns=stats,
             order_by=tuple(physical_name(snapshot.schema.field(name)) for name in wanted.order_by),
             compression_required=_CODEC in metadata.configuration or compression is not None,
+            file_name=f"{_name_start(wanted) if clustered else 'part-'}{_FILE_NAME}",
         )
         for wanted in bins
     ]
+
+
+def _name_start(wanted: RewriteBin) -> str:
+    return new_number(wanted.id) if wanted.order_by else kept_number(wanted.inputs[0].path)
 
 
 def _output_uri(storage: Storage, folder: str) -> str:

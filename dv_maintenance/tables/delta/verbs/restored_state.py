@@ -14,6 +14,7 @@ from typing import Any, Final
 import orjson
 
 from dv_maintenance.tables.delta.log.actions import FEATURE_READER, FEATURE_WRITER, Action, Metadata, Protocol
+from dv_maintenance.tables.delta.rows.clustering import CLUSTERING
 from dv_maintenance.units import parse_count
 
 __all__ = ["restored_domains", "restored_metadata", "restored_protocol", "unrestorable"]
@@ -35,7 +36,6 @@ _DEMANDING: Final = {
     "rowTracking": "its rows have no ids",
 }
 # The only domain that describes content: how files are clustered. Others hold counters, or are not ours to revert.
-_CLUSTERING: Final = "delta.clustering"
 
 
 def unrestorable(old: Protocol, now: Protocol) -> str | None:
@@ -74,12 +74,12 @@ def restored_metadata(old: Metadata, now: Metadata) -> Metadata:
 
 def restored_domains(old: Mapping[str, str], now: Mapping[str, str]) -> list[Action]:
     """``domainMetadata`` actions that restore the clustering columns."""
-    before, after = now.get(_CLUSTERING), old.get(_CLUSTERING)
+    before, after = now.get(CLUSTERING), old.get(CLUSTERING)
     if before == after:
         return []
     removed = after is None
     configuration = before if removed else after
-    return [{"domainMetadata": {"domain": _CLUSTERING, "configuration": configuration, "removed": removed}}]
+    return [{"domainMetadata": {"domain": CLUSTERING, "configuration": configuration, "removed": removed}}]
 
 
 def _with_marks(old: str, now: str) -> str:
