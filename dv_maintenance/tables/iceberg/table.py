@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from dv_maintenance.errors import DvMaintenanceError, RefusedError, UsageError
 from dv_maintenance.storage import Storage
@@ -19,16 +19,17 @@ if TYPE_CHECKING:
 
     from dv_maintenance.tables.fsck import LogFault
     from dv_maintenance.tables.iceberg import file_log, fsck, writable
+    from dv_maintenance.tables.iceberg.commit import rewrites
     from dv_maintenance.tables.iceberg.log import history, versions
-    from dv_maintenance.tables.iceberg.rows import skipping, tasks
+    from dv_maintenance.tables.iceberg.rows import rewrite_tasks, skipping, tasks
     from dv_maintenance.tables.iceberg.snapshot import IcebergSnapshot
     from dv_maintenance.tables.model import VacuumResult
-    from dv_maintenance.tables.table import CommitOutcome, Replacement, Table
-    from dv_maintenance.tables.work import RewriteBin, RewriteTask
+    from dv_maintenance.tables.table import Table
 else:
     file_log, fsck, writable = deferred(__package__, "file_log", "fsck", "writable")
     history, versions = deferred(f"{__package__}.log", "history", "versions")
-    skipping, tasks = deferred(f"{__package__}.rows", "skipping", "tasks")
+    (rewrites,) = deferred(f"{__package__}.commit", "rewrites")
+    rewrite_tasks, skipping, tasks = deferred(f"{__package__}.rows", "rewrite_tasks", "skipping", "tasks")
 
 __all__ = ["IcebergTable", "open_at"]
 
@@ -87,8 +88,7 @@ class IcebergTable:
     history = _of_layout(history.history)
     file_log = _of_layout(file_log.file_log)
 
-    def check_writable(self, snapshot: IcebergSnapshot, operation: str) -> None:
-        raise writable.refused(snapshot, operation)
+    check_writable = _of_layout(writable.check_writable)
 
     def engine_only_reason(self, snapshot: IcebergSnapshot) -> str | None:
         try:
@@ -105,30 +105,12 @@ class IcebergTable:
         del snapshot, columns
         return {}
 
-    def rewrite_tasks(
-        self,
-        snapshot: IcebergSnapshot,
-        bins: Sequence[RewriteBin],
-        target_bytes: int,
-        compression: str | None = None,
-    ) -> list[RewriteTask]:
-        del bins, target_bytes, compression
-        raise writable.refused(snapshot, "rewrite")
-
-    def commit(
-        self,
-        base: IcebergSnapshot,
-        replacements: Sequence[Replacement],
-        *,
-        operation: Mapping[str, Any],
-        max_attempts: int = 10,
-    ) -> CommitOutcome:
-        del replacements, operation, max_attempts
-        raise writable.refused(base, "rewrite")
+    rewrite_tasks = _of_layout(rewrite_tasks.rewrite_tasks)
+    commit = _of_layout(rewrites.commit_replacements)
 
     def vacuum(self, request: VacuumRequest = VACUUM_DEFAULTS) -> VacuumResult:
         del request
-        raise writable.refused(self.snapshot(), "vacuum")
+        raise writable.refused(self.snapshot(), "vacuum", "this release does not expire snapshots")
 
     retention = staticmethod(versions.retention)
 
