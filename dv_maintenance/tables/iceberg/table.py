@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
@@ -13,22 +12,22 @@ from dv_maintenance.tables.guard import VACUUM_DEFAULTS, VacuumRequest
 from dv_maintenance.tables.iceberg.layout import Layout
 from dv_maintenance.tables.iceberg.snapshot import load_snapshot
 from dv_maintenance.tables.registry import Location
+from dv_maintenance.tables.rows import DeletesOnly
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from dv_maintenance.tables.fsck import LogFault
     from dv_maintenance.tables.iceberg import file_log, fsck, writable
-    from dv_maintenance.tables.iceberg.commit import rewrites
+    from dv_maintenance.tables.iceberg.commit import deletes, rewrites
     from dv_maintenance.tables.iceberg.log import history, versions
     from dv_maintenance.tables.iceberg.rows import rewrite_tasks, skipping, tasks
     from dv_maintenance.tables.iceberg.snapshot import IcebergSnapshot
     from dv_maintenance.tables.model import VacuumResult
+    from dv_maintenance.tables.rows import RowWriteTask
     from dv_maintenance.tables.table import Table
 else:
     file_log, fsck, writable = deferred(__package__, "file_log", "fsck", "writable")
     history, versions = deferred(f"{__package__}.log", "history", "versions")
-    (rewrites,) = deferred(f"{__package__}.commit", "rewrites")
+    deletes, rewrites = deferred(f"{__package__}.commit", "deletes", "rewrites")
     rewrite_tasks, skipping, tasks = deferred(f"{__package__}.rows", "rewrite_tasks", "skipping", "tasks")
 
 __all__ = ["IcebergTable", "open_at"]
@@ -42,7 +41,7 @@ def open_at(location: Location) -> IcebergTable:
 
 
 @dataclass(frozen=True, slots=True)
-class IcebergTable:
+class IcebergTable(DeletesOnly):
     """An Iceberg table, or a branch of one.
 
     See ``dv_maintenance.tables.table.Table`` for what each method promises. Versions are ids of snapshots.
@@ -100,13 +99,13 @@ class IcebergTable:
     scan_tasks = _of_layout(tasks.scan_tasks)
     may_match = _of_layout(skipping.may_match)
 
-    def local_times(self, snapshot: IcebergSnapshot, columns: Sequence[str]) -> dict[str, pa.ChunkedArray]:
-        """Partition values of timestamps are instants."""
-        del snapshot, columns
-        return {}
-
     rewrite_tasks = _of_layout(rewrite_tasks.rewrite_tasks)
     commit = _of_layout(rewrites.commit_replacements)
+    commit_changes = _of_layout(deletes.commit_deletes)
+
+    def row_write_tasks(self, snapshot: IcebergSnapshot, target_bytes: int) -> tuple[RowWriteTask, RowWriteTask]:
+        del target_bytes
+        raise writable.refused(snapshot, "update")
 
     def vacuum(self, request: VacuumRequest = VACUUM_DEFAULTS) -> VacuumResult:
         del request

@@ -157,7 +157,7 @@ class _Commit:
         self.stay, self.lost = {}, {}
         self._check_new(now)
         found = live_rows(now, set(self.live))
-        strange = self._history(now)
+        strange = now.strange_after(self.base)
         for each in self.replacements:
             stay = strange or self._held(each, now, found)
             if isinstance(stay, str):
@@ -176,15 +176,6 @@ class _Commit:
             tuple(dvs),
             next((each.path.rpartition("/")[0] for each in dvs), ""),
         )
-
-    def _history(self, now: IcebergSnapshot) -> str:
-        """Why nothing can be committed on this snapshot; "" if it follows from the base."""
-        if now.version == self.base.version:
-            return ""
-        chain = list(now.metadata.ancestors(now.version))
-        if self.base.version in {each.id for each in chain} | {each.parent for each in chain}:
-            return ""
-        return "the table was rolled back, or its newest snapshot does not follow from the planned one"
 
     def _held(self, each: Replacement, now: IcebergSnapshot, found: Mapping[str, Row]) -> _Stay | str:
         """The replacement as it can be committed, or why it is lost."""
