@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, ClassVar
 from dv_maintenance.errors import DvMaintenanceError, RefusedError, UsageError
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables.binding import Receiver, deferred
-from dv_maintenance.tables.guard import VACUUM_DEFAULTS, VacuumRequest
 from dv_maintenance.tables.iceberg.layout import Layout
 from dv_maintenance.tables.iceberg.snapshot import load_snapshot
 from dv_maintenance.tables.registry import Location
@@ -21,11 +20,12 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.iceberg.log import history, versions
     from dv_maintenance.tables.iceberg.rows import rewrite_tasks, skipping, tasks
     from dv_maintenance.tables.iceberg.snapshot import IcebergSnapshot
-    from dv_maintenance.tables.model import VacuumResult
+    from dv_maintenance.tables.iceberg.vacuum import run
     from dv_maintenance.tables.rows import RowWriteTask
     from dv_maintenance.tables.table import Table
 else:
     file_log, fsck, writable = deferred(__package__, "file_log", "fsck", "writable")
+    (run,) = deferred(f"{__package__}.vacuum", "run")
     history, versions = deferred(f"{__package__}.log", "history", "versions")
     deletes, rewrites = deferred(f"{__package__}.commit", "deletes", "rewrites")
     rewrite_tasks, skipping, tasks = deferred(f"{__package__}.rows", "rewrite_tasks", "skipping", "tasks")
@@ -107,10 +107,7 @@ class IcebergTable(DeletesOnly):
         del target_bytes
         raise writable.refused(snapshot, "update")
 
-    def vacuum(self, request: VacuumRequest = VACUUM_DEFAULTS) -> VacuumResult:
-        del request
-        raise writable.refused(self.snapshot(), "vacuum", "this release does not expire snapshots")
-
+    vacuum = _of_layout(run.vacuum)
     retention = staticmethod(versions.retention)
 
     needed_files = _of_layout(fsck.needed_files)
