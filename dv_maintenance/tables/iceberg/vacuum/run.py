@@ -119,7 +119,10 @@ def vacuum(layout: Layout, request: VacuumRequest = VACUUM_DEFAULTS) -> VacuumRe
         snapshot.metadata,
         lite=request.lite,
     )
-    return run(rules, guard, dry_run=request.dry_run, now=now)
+    result = run(rules, guard, dry_run=request.dry_run, now=now)
+    if not request.dry_run:
+        rules.expire()  # references to kept snapshots, where there was no file to remove
+    return result
 
 
 @dataclass(slots=True)
@@ -265,7 +268,7 @@ class _Rules:
 
     def remove(self, plan: Plan, sweep: Sweep) -> int:
         try:
-            self._expire()
+            self.expire()
             failure: DvMaintenanceError | None = sweep.remove(plan.files)
         except DvMaintenanceError as error:
             failure = error
@@ -276,7 +279,7 @@ class _Rules:
             raise sweep.failed(failure, plan)
         return self.metadata.version
 
-    def _expire(self) -> None:
+    def expire(self) -> None:
         """Take the expired snapshots out of the metadata."""
         for _ in range(_ATTEMPTS):
             if not self.chosen.expired and not self.chosen.refs:
