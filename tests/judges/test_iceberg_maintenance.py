@@ -127,7 +127,8 @@ def test_spark_goes_on(engine: IcebergEngine) -> None:
 def test_golden_tables(engine: IcebergEngine, golden: Path, lay: ModuleType, name: str) -> None:
     lay.lay(str(golden / "iceberg" / name), str(engine.place / name))
     purged(engine, name)
-    engine.sql("DELETE FROM {t} WHERE abs(hash(struct(*))) % 7 = 3", name)
+    first = open_table(str(engine.path(name))).snapshot().schema.names[0]
+    engine.sql(f"DELETE FROM {{t}} WHERE abs(hash({first})) % 7 = 3", name)
     purged(engine, name)
     vacuumed(engine, name)
     rows = engine.rows(name)
