@@ -18,7 +18,7 @@ import pytest
 from effort import examples
 from golden_tables import NotThere
 from hypothesis import settings
-from support.places import GOLDEN, JARS, JUDGED_SPARK, PAIMON, PYPAIMON
+from support.places import GOLDEN, ICEBERG, JARS, JUDGED_SPARK, PAIMON, PYPAIMON
 
 from dv_maintenance.remedies import speak
 
@@ -221,7 +221,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     jars = sorted(JARS.glob("*.jar"))
     if jars and __version__.startswith(JUDGED_SPARK):
         settings |= {
-            "spark.jars": ",".join(map(str, jars)),
+            "spark.jars": ",".join(map(str, [*jars, *([ICEBERG] if ICEBERG.is_file() else [])])),
             "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
             "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
             "spark.databricks.delta.snapshotPartitions": "1",
@@ -280,6 +280,27 @@ def airflow_environment() -> Path:
     if not (ENVIRONMENT / "bin" / "airflow").exists():
         missing("Airflow", "run 'make airflow-environment' (needs network)")
     return ENVIRONMENT
+
+
+@pytest.fixture(scope="session")
+def lay(golden: Path) -> ModuleType:
+    """Of the golden Iceberg tables: ``lay.lay(source, target)``: the metadata of a table has absolute paths."""
+    spec = importlib.util.spec_from_file_location("golden_lay", golden / "iceberg" / "lay.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="session")
+def iceberg_spark(spark: SparkSession) -> SparkSession:
+    """The Spark session, with Iceberg's runtime in it: the judge of Iceberg tables."""
+    if not ICEBERG.is_file():
+        missing("Iceberg's runtime for Spark", "run 'make judges' (needs Maven and network)")
+    if not spark.version.startswith(JUDGED_SPARK):
+        missing("Iceberg's runtime for Spark", f"it was built for Spark {JUDGED_SPARK}*, this is {spark.version}")
+    return spark
 
 
 @pytest.fixture(scope="session")

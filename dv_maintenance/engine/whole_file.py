@@ -33,8 +33,11 @@ class WholeReader:
         self.rows: int = stored.rows
         self.size: int = source.size
         self._shape = RowShape(stored.schema, stored.rows, source, task, storage, prunes=False)
-        self.purged: int = self._shape.purged
         stored.check(self._shape.projection.fields)
+
+    @property
+    def purged(self) -> int:
+        return self._shape.purged
 
     def batches(self, span: Span = WHOLE, predicate: Predicate | None = None) -> Iterator[pa.RecordBatch]:
         """See ``protocols.Reader``."""

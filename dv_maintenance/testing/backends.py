@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DeltaBackend",
+    "IcebergBackend",
     "LanceBackend",
     "MemoryBackend",
     "NamedMemoryBackend",
@@ -305,6 +306,67 @@ class PaimonBackend(TableBackend):
         from dv_maintenance.engine.local import LocalEngine
 
         return LocalEngine()
+
+
+class IcebergBackend(TableBackend):
+    """An Iceberg table of format version 3 at a path or URI, in the folder of Hadoop's catalog. ``properties`` of the
+    table.
+    """
+
+    supports = frozenset({"partitions", "empty files"})
+    forgets: ClassVar[bool] = True
+    purged: ClassVar[str] = "replace"
+    logs: ClassVar[tuple[str, ...]] = ("metadata",)
+    retention: ClassVar[int] = 5 * 86_400_000
+
+    def __init__(
+        self,
+        place: str,
+        *,
+        storage_options: Mapping[str, str] | None = None,
+        properties: Mapping[str, str] | None = None,
+    ) -> None:
+        from dv_maintenance.testing.iceberg_builder import IcebergBuilder
+
+        self.place = place
+        self.storage_options = dict(storage_options or {})
+        self.properties = dict(properties or {})
+        self._builder = IcebergBuilder(place, storage_options=storage_options)
+
+    def create(self) -> None:
+        self._builder.create({"id": "long", "p": "string", "v": "string"}, ["p"], self.properties)
+
+    def append(self, partition: str | None, rows: Sequence[Row]) -> int:
+        import pyarrow as pa
+
+        ids, _, values = zip(*rows, strict=True)
+        parts = pa.array([partition] * len(rows), pa.string())
+        table = pa.table({"id": pa.array(ids, pa.int64()), "p": parts, "v": pa.array(values, pa.string())})
+        return self._builder.append(table, [partition])
+
+    def delete(self, ids: Collection[int], *, style: str = "", keep_empty: bool = False) -> int:  # noqa: ARG002
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        gone = pa.array(ids, pa.int64())
+        return self._builder.delete(lambda rows: pc.is_in(rows["id"], gone), keep_empty=keep_empty)
+
+    def open(self) -> Table:
+        from dv_maintenance.tables import open_table
+
+        return open_table(self.place, "iceberg", storage_options=self.storage_options)
+
+    def engine(self) -> Engine:
+        from dv_maintenance.engine.local import LocalEngine
+
+        return LocalEngine()
+
+    def between(self, version: int | None, newest: int) -> Sequence[int]:
+        known = [entry.version for entry in self.open().history()][::-1]
+        return known[0 if version is None else known.index(version) + 1 : known.index(newest) + 1]
+
+    def absent(self) -> Sequence[int]:
+        return 1, self.open().version() - 1
 
 
 class MemoryBackend(TableBackend):

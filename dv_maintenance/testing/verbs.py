@@ -66,6 +66,7 @@ _CAPABILITIES: Final = {
     "DeltaBackend": frozenset({"lite", "quarantine", "rows", "order", "restore", "downgrade", "convert"}),
     "LanceBackend": frozenset({"positions", "quarantine", "rename"}),
     "PaimonBackend": frozenset({"positions", "quarantine"}),
+    "IcebergBackend": frozenset({"positions"}),
 }
 
 

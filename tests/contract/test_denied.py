@@ -19,7 +19,7 @@ from dv_maintenance.storage import Storage
 from dv_maintenance.storage.rehearsal import Rehearsal
 from dv_maintenance.tables.model import FileKey
 from dv_maintenance.tables.rows import DeletedRows, RowChanges, RowLevelTable
-from dv_maintenance.testing.backends import DeltaBackend, LanceBackend, PaimonBackend, TableBackend
+from dv_maintenance.testing.backends import DeltaBackend, IcebergBackend, LanceBackend, PaimonBackend, TableBackend
 from dv_maintenance.testing.history import TableHistory
 
 # Each folder in which a commit creates a file.
@@ -29,6 +29,7 @@ CASES = [
     (LanceBackend, "_versions"),
     (PaimonBackend, "snapshot"),
     (PaimonBackend, "manifest"),
+    (IcebergBackend, "metadata"),
 ]
 # Commits of deletes, and of rewrites that carry rows over, also create files here.
 ALSO = [(PaimonBackend, "index")]

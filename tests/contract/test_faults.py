@@ -30,10 +30,19 @@ from dv_maintenance.errors import StorageDeniedError
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables.delta.commit import dv_files
 from dv_maintenance.tables.delta.commit import publish as delta_publish
+from dv_maintenance.tables.iceberg.commit import publish as iceberg_publish
+from dv_maintenance.tables.iceberg.table import IcebergTable
+from dv_maintenance.tables.iceberg.vacuum.reached import Reached
 from dv_maintenance.tables.paimon.commit import publish as paimon_publish
 from dv_maintenance.tables.paimon.layout import Layout
 from dv_maintenance.tables.paimon.log.manifests import manifest_files
-from dv_maintenance.testing.backends import DeltaBackend, LanceBackend, PaimonBackend, TableBackend
+from dv_maintenance.testing.backends import (
+    DeltaBackend,
+    IcebergBackend,
+    LanceBackend,
+    PaimonBackend,
+    TableBackend,
+)
 from dv_maintenance.testing.faults import Call, Fault, Faults, Kill
 from dv_maintenance.testing.faulty_access import injected
 from dv_maintenance.testing.locations import Bucket, Folder, TableLocation
@@ -60,6 +69,10 @@ def paimon(place: str, verb: str) -> TableBackend:
     return PaimonBackend(place, options={"deletion-vector.index-file.target-size": "60"})
 
 
+def iceberg(place: str, verb: str) -> TableBackend:
+    return IcebergBackend(place)
+
+
 def delta_in_bucket(place: str, verb: str) -> TableBackend:
     return delta("s3://lake", verb)
 
@@ -68,8 +81,12 @@ def paimon_in_bucket(place: str, verb: str) -> TableBackend:
     return paimon("s3://lake", verb)
 
 
+def iceberg_in_bucket(place: str, verb: str) -> TableBackend:
+    return iceberg("s3://lake", verb)
+
+
 Make = Callable[[str, str], TableBackend]
-IN_BUCKET: tuple[Make, ...] = (delta_in_bucket, paimon_in_bucket)
+IN_BUCKET: tuple[Make, ...] = (delta_in_bucket, paimon_in_bucket, iceberg_in_bucket)
 # What the default suite does in a bucket, too: a commit, deletes, multipart uploads, a DV file.
 SHORT_IN_BUCKET = {"purge", "vacuum", "delete"}
 CASES = [
@@ -79,7 +96,7 @@ CASES = [
         id=f"{make.__name__}-{verb.name}",
         marks=pytest.mark.deep if make in IN_BUCKET and verb.name not in SHORT_IN_BUCKET else (),
     )
-    for make in (delta, lance, paimon, *IN_BUCKET)
+    for make in (delta, lance, paimon, iceberg, *IN_BUCKET)
     for verb in verbs_of(make("nowhere", ""))
 ]
 
@@ -89,6 +106,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """No pauses between attempts, and deletion vectors of few rows in files of their own."""
     monkeypatch.setattr(delta_publish, "_FIRST_PAUSE", 0.0)
     monkeypatch.setattr(paimon_publish, "_FIRST_PAUSE", 0.0)
+    monkeypatch.setattr(iceberg_publish, "_FIRST_PAUSE", 0.0)
     monkeypatch.setattr(rewrite, "_PAUSE_SECONDS", 0.0)
     monkeypatch.setattr(dv_files, "_INLINE", 0)
 
@@ -109,8 +127,17 @@ def trial_at(backend: TableBackend, location: TableLocation, verb: Verb) -> Tria
         yield from (path for path in paths if path.endswith(".tmp"))
         if isinstance(backend, PaimonBackend):
             yield from {path for path in paths if path.startswith("manifest/")} - named_manifests(backend, paths)
+        if isinstance(backend, IcebergBackend):
+            yield from {path for path in paths if path.endswith((".avro", ".puffin"))} - reached(backend)
 
     return Trial(backend, location, verb, leftovers)
+
+
+def reached(backend: TableBackend) -> set[str]:
+    table = backend.open()
+    assert isinstance(table, IcebergTable)
+    metadata, found = table.snapshot().metadata, Reached(table.layout)
+    return {path for number in metadata.snapshots for path in found.by(metadata, number)}
 
 
 def named_manifests(backend: TableBackend, paths: Collection[str]) -> set[str]:

@@ -24,12 +24,13 @@ from dv_maintenance.maintenance.vacuum import vacuum
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables.delta.table import DeltaTable
 from dv_maintenance.tables.guard import VacuumGuard, VacuumRequest
-from dv_maintenance.testing.backends import DeltaBackend, LanceBackend, PaimonBackend, TableBackend
+from dv_maintenance.testing.backends import DeltaBackend, IcebergBackend, LanceBackend, PaimonBackend, TableBackend
 
 # Each with the folders that may be links.
 BACKENDS: dict[str, tuple[Callable[[str], TableBackend], tuple[str, ...]]] = {
     "delta": (DeltaBackend, ("p=a", "_delta_log")),
     "lance": (LanceBackend, ("data", "_versions", "_deletions")),
+    "iceberg": (IcebergBackend, ("data/p=a", "metadata")),
     "paimon": (PaimonBackend, ("p=a", "p=a/bucket-0", "snapshot", "manifest")),
 }
 

@@ -10,6 +10,7 @@ import pytest
 
 from dv_maintenance.testing.backends import (
     DeltaBackend,
+    IcebergBackend,
     LanceBackend,
     MemoryBackend,
     NamedMemoryBackend,
@@ -75,3 +76,11 @@ class TestPaimon(Copied):
     def backend(self, tmp_path: Path) -> TableBackend:
         # Small index files: what is left of them is rewritten more than once.
         return PaimonBackend(str(tmp_path / "a table"), options={"deletion-vector.index-file.target-size": "40"})
+
+
+class TestIceberg(TableContract):
+    """Made for each test: its metadata has absolute paths."""
+
+    @pytest.fixture
+    def backend(self, tmp_path: Path) -> TableBackend:
+        return IcebergBackend(str(tmp_path / "a table"))

@@ -24,7 +24,7 @@ from dv_maintenance.engine.spark import SparkEngine
 from dv_maintenance.errors import UsageError
 from dv_maintenance.maintenance.read import read
 from dv_maintenance.tables import open_table
-from dv_maintenance.testing.backends import DeltaBackend, LanceBackend, PaimonBackend, TableBackend
+from dv_maintenance.testing.backends import DeltaBackend, IcebergBackend, LanceBackend, PaimonBackend, TableBackend
 from dv_maintenance.testing.delta_builder import DeltaBuilder
 
 if TYPE_CHECKING:
@@ -150,7 +150,12 @@ def test_char_is_for_spark(tmp_path: Path) -> None:
     assert exact_predicate("c IS NULL", schema) is not None
 
 
-BACKENDS: Final = {"delta": DeltaBackend, "lance": LanceBackend, "paimon": PaimonBackend}
+BACKENDS: Final = {
+    "delta": DeltaBackend,
+    "lance": LanceBackend,
+    "paimon": PaimonBackend,
+    "iceberg": IcebergBackend,
+}
 
 
 @pytest.fixture(params=BACKENDS)

@@ -12,4 +12,6 @@ JARS = ROOT / ".cache" / "jars" / "delta-4.4.0"
 JUDGED_SPARK = "4.1."
 # Paimon's own engine, without an engine around it.
 PAIMON = ROOT / ".cache" / "jars" / "paimon-1.4.2" / "paimon-bundle-1.4.2.jar"
+# Iceberg's runtime for Spark.
+ICEBERG = ROOT / ".cache" / "jars" / "iceberg-1.12.0" / "iceberg-spark-runtime-4.1_2.13-1.12.0.jar"
 PYPAIMON = ROOT / ".cache" / "pypaimon-2.1.0"

@@ -65,13 +65,16 @@ class SourceReader:
         calendar = FileCalendar.of(self.footer, source.uri) if source.spark_keys else None
         self._shape = RowShape(parquet.schema_arrow, self.rows, source, task, storage, calendar=calendar)
         self.projection = self._shape.projection
-        self.purged: int = self._shape.purged
         self._on_disk = storage.on_disk(source.uri)
         self._buffer = self._buffer_bytes()
         self._parquet = _open(file, self.footer, self._buffer) if self._buffer else parquet
         self._for_rows = self._parquet
         self._widest = 0.0
         self._expected: set[int] = set()
+
+    @property
+    def purged(self) -> int:
+        return self._shape.purged
 
     def batches(self, span: Span = WHOLE, predicate: Predicate | None = None) -> Iterator[pa.RecordBatch]:
         """Live rows in file order, of the row groups whose middle is in ``span`` and whose statistics do not exclude

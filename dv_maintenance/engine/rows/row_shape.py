@@ -51,7 +51,7 @@ class RowShape:
     stored : Arrow schema of the file.
     rows : physical rows of the file.
     prunes, calendar : see ``Projection.build``.
-    purged : rows that the DV names.
+    purged : rows that the DV names, and of those that were read, the ones that ``without`` drops.
     required : what is NOT NULL in the task's schema.
 
     Raises as ``scan.scan``, also if the row count of the file differs from that of the log, unless the log's is only a
@@ -161,6 +161,7 @@ class RowShape:
             gone = pc.or_(gone, each.among(live.batch.columns[first : first + each.width]))
             first += each.width
         batch = live.batch.select(range(self._width))
+        self.purged += gone.true_count
         if not gone.true_count:
             return replace(live, batch=batch)
         return _chosen(live, batch, pc.invert(gone)) if gone.true_count < len(gone) else None

@@ -7,13 +7,15 @@ from __future__ import annotations
 import io
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from types import MappingProxyType
 from typing import Any, Final
 
 from dv_maintenance.files.avro.codecs import PACKERS
 from dv_maintenance.files.avro.container import MAGIC, SYNC, Record, header_of, library
-from dv_maintenance.files.avro.schema import parse_schema
+from dv_maintenance.files.avro.schema import parse_schema, spelled
 from dv_maintenance.files.varint import varint, zigzag
 
 __all__ = ["Template", "block_bytes", "header_bytes", "template_of", "write_records"]
@@ -25,14 +27,18 @@ class Template:
 
     schema : JSON.
     codec : Avro's name for it.
+    header : what else the header has, by key.
+    by_id : whether records have their fields by the ids of ``schema``, see ``schema.parse_schema``.
     """
 
     schema: str
     codec: str = "zstandard"
+    header: tuple[tuple[str, bytes], ...] = ()
+    by_id: bool = False
 
     def fields(self, *path: str) -> dict[str, Any]:
-        """The types of a record's fields by name. ``path``: names of fields that lead to the record."""
-        found = _record_in(json.loads(self.schema))
+        """The types of a record's fields by name or id. ``path``: names or ids of fields that lead to the record."""
+        found = _record_in(_spelled_by_id(self.schema) if self.by_id else json.loads(self.schema))
         for name in path:
             found = _record_in(next(each["type"] for each in found["fields"] if each["name"] == name))
         return {each["name"]: each["type"] for each in found["fields"]}
@@ -45,8 +51,10 @@ def _record_in(schema: Any) -> Any:
     return schema
 
 
-def template_of(data: bytes) -> Template:
+def template_of(data: bytes, *, by_id: bool = False) -> Template:
     """How a file was written, so that the next one of its kind is written the same way.
+
+    by_id : see ``Template``; such a file keeps all of its header.
 
     Raises
     ------
@@ -55,7 +63,8 @@ def template_of(data: bytes) -> Template:
     metadata = header_of(data)
     schema = metadata.get("avro.schema", b"")
     parse_schema(schema)
-    return Template(schema.decode(), metadata.get("avro.codec", b"null").decode("utf-8", "replace"))
+    header = tuple((key, value) for key, value in metadata.items() if by_id and not key.startswith("avro."))
+    return Template(schema.decode(), metadata.get("avro.codec", b"null").decode("utf-8", "replace"), header, by_id)
 
 
 def write_records(template: Template, records: Sequence[Record]) -> bytes:
@@ -68,9 +77,9 @@ def write_records(template: Template, records: Sequence[Record]) -> bytes:
     """
     fastavro = library()
     codec = template.codec if template.codec in PACKERS else "zstandard"
-    schema = fastavro.parse_schema(json.loads(template.schema))
+    schema = _by_id(template.schema) if template.by_id else fastavro.parse_schema(json.loads(template.schema))
     sync = os.urandom(SYNC)
-    parts = [header_bytes(template.schema, codec, sync)]
+    parts = [header_bytes(template.schema, codec, sync, dict(template.header))]
     for start in range(0, len(records), _BLOCK_RECORDS):
         block = io.BytesIO()
         some = records[start : start + _BLOCK_RECORDS]
@@ -80,9 +89,21 @@ def write_records(template: Template, records: Sequence[Record]) -> bytes:
     return b"".join(parts)
 
 
-def header_bytes(schema: str, codec: str, sync: bytes) -> bytes:
-    """The header of a file. ``sync``: 16 random bytes that end every block."""
+@lru_cache(maxsize=16)
+def _spelled_by_id(schema: str) -> Any:
+    return spelled(parse_schema(schema.encode(), by_id=True))
+
+
+@lru_cache(maxsize=16)
+def _by_id(schema: str) -> Any:
+    """Names are not part of encoded records, nor are logical types: values are those that ``read_records`` returns."""
+    return library().parse_schema(_spelled_by_id(schema))
+
+
+def header_bytes(schema: str, codec: str, sync: bytes, more: Mapping[str, bytes] = MappingProxyType({})) -> bytes:
+    """The header of a file. ``sync``: 16 random bytes that end every block; ``more``: further metadata."""
     pairs = {b"avro.schema": schema.encode(), b"avro.codec": codec.encode()}
+    pairs |= {key.encode(): value for key, value in more.items()}
     parts = [MAGIC, varint(zigzag(len(pairs)))]
     for key, value in pairs.items():
         parts += [varint(zigzag(len(key))), key, varint(zigzag(len(value))), value]

@@ -33,7 +33,8 @@ def check_result(step: PlanStep, task: RewriteTask, result: RewriteResult) -> No
     """Check the row counts of a rewrite; the task must read exactly the files that the step names.
 
     Rows read = rows written + rows purged. Rows purged = rows that the deletion vectors (DVs) name. Rows read = rows
-    in the log, if its counts are exact. If the engine counted per source, this holds for each source.
+    in the log, if its counts are exact. If the engine counted per source, this holds for each source. How many rows
+    deletes by value concern, nobody knows before.
 
     Raises
     ------
@@ -46,7 +47,8 @@ def check_result(step: PlanStep, task: RewriteTask, result: RewriteResult) -> No
     written, read, purged = result.rows_written, result.rows_read, result.rows_purged
     _equal(step, "rows read", read, "rows written and purged", written + purged)
     _equal(step, "rows in the new files", sum(output.rows for output in result.outputs), "rows written", written)
-    _equal(step, "rows purged", purged, "rows that the DVs name", sum(each.deleted_rows for each in step.inputs))
+    if not any(source.details.get("without") for source in task.scan.sources):
+        _equal(step, "rows purged", purged, "rows that the DVs name", sum(each.deleted_rows for each in step.inputs))
     physical = [each.physical_rows for each in step.inputs]
     if None not in physical and all(source.exact_rows for source in task.scan.sources):
         _equal(step, "rows read", read, "rows in the log", sum(rows or 0 for rows in physical))
@@ -54,7 +56,7 @@ def check_result(step: PlanStep, task: RewriteTask, result: RewriteResult) -> No
         if counts:
             _equal(step, "sources counted", len(counts), "inputs", len(inputs))
         for source, each, found in zip(task.scan.sources, sources, counts, strict=False):
-            promised = getattr(each, name)
+            promised = None if source.details.get("without") else getattr(each, name)
             if each is not None and promised is not None and (source.exact_rows or name != "physical_rows"):
                 _equal(step, f"rows counted in {each.path}", found, f"in the log ({name})", promised)
 

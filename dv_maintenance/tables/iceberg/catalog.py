@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from dv_maintenance.errors import (
     DvMaintenanceError,
@@ -20,7 +20,12 @@ from dv_maintenance.errors import (
     UsageError,
 )
 from dv_maintenance.storage import Storage, plain_uri
+from dv_maintenance.tables.publish import Overtaken
 from dv_maintenance.tables.registry import Location
+
+if TYPE_CHECKING:
+    from dv_maintenance.tables.iceberg.commit.change import Change
+    from dv_maintenance.tables.iceberg.log.metadata import Ref
 
 __all__ = ["CatalogEntry", "IcebergCatalogTable", "located"]
 
@@ -94,15 +99,105 @@ class IcebergCatalogTable:
         TableNotFoundError : the catalog has no such table.
         StorageUnavailableError, StorageDeniedError : the catalog did not answer, or refused to.
         """
-        if not self._client:
-            self._client.append(self._connected())
-        (client,) = self._client
+        client = self._connection()
         try:
             found = client.load_table(self.identifier)
         except Exception as error:
             raise self._failed(error) from error
         io = {name: str(value) for name, value in {**client.properties, **found.io.properties}.items()}
         return CatalogEntry(found.metadata_location, found.metadata.location, io)
+
+    def kind(self) -> str:
+        """``rest``, ``sql``, or the name of pyiceberg's class for a catalog that can't be committed to here. Raises as
+        :meth:`load`.
+        """
+        known = {"RestCatalog": "rest", "SqlCatalog": "sql"}
+        names = [each.__name__ for each in type(self._connection()).__mro__]
+        return next((known[each] for each in names if each in known), names[0])
+
+    def move_pointer(self, old: str, new: str) -> None:
+        """Let a SQL catalog name the metadata file ``new`` instead of ``old``.
+
+        Raises
+        ------
+        Overtaken : it does not name ``old``; nothing was changed.
+        StorageUnavailableError : it is unknown whether the pointer was moved.
+        """
+        from pyiceberg.catalog import Catalog
+        from pyiceberg.catalog.sql import IcebergTables
+        from sqlalchemy import update
+        from sqlalchemy.exc import SQLAlchemyError
+
+        client = self._connection()
+        row = (
+            IcebergTables.catalog_name == client.name,
+            IcebergTables.table_namespace == Catalog.namespace_to_string(self.identifier[:-1]),
+            IcebergTables.table_name == self.identifier[-1],
+            IcebergTables.metadata_location == old,
+        )
+        moved = update(IcebergTables).where(*row).values(metadata_location=new, previous_metadata_location=old)
+        try:
+            with client.engine.begin() as connection:
+                rows = connection.execute(moved).rowcount
+        except SQLAlchemyError as error:
+            raise self._unsure(error) from error
+        if not rows:
+            raise Overtaken("the catalog names another metadata file, building on it")
+
+    def commit(self, uuid: str, refs: Mapping[str, Ref], change: Change) -> None:
+        """Let the server of a REST catalog make a change, on the condition that the references are still ``refs``.
+
+        Raises
+        ------
+        Overtaken : they are not; nothing was changed.
+        RefusedError, StorageDeniedError : the server refused.
+        StorageUnavailableError : it is unknown whether the change was made.
+        """
+        from pyiceberg import exceptions
+        from pyiceberg.table import update as u
+        from pyiceberg.table.snapshots import Snapshot
+
+        client = self._connection()
+        requirements: list[Any] = [u.AssertTableUUID(uuid=uuid)]
+        updates: list[Any] = [u.RemoveSnapshotRefUpdate(ref_name=each) for each in change.refs]
+        # A reference to a snapshot that goes may have been made in the meantime: the server refuses that.
+        watched = refs if change.removed else {name: refs[name] for name in (change.branch,) if name in refs}
+        requirements += [u.AssertRefSnapshotId(ref=name, snapshot_id=each.snapshot) for name, each in watched.items()]
+        if change.snapshot is not None:
+            body = refs[change.branch].body if change.branch in refs else {}
+            kept = {name: each for name, each in body.items() if name not in {"snapshot-id", "type"}}
+            number = change.snapshot["snapshot-id"]
+            updates.append(u.AddSnapshotUpdate(snapshot=Snapshot(**change.snapshot)))
+            updates.append(
+                u.SetSnapshotRefUpdate(**{"ref-name": change.branch, "type": "branch", "snapshot-id": number, **kept})
+            )
+        if change.removed:
+            updates.append(u.RemoveSnapshotsUpdate(snapshot_ids=list(change.removed)))
+        try:
+            client.commit_table(client.load_table(self.identifier), tuple(requirements), tuple(updates))
+        except exceptions.CommitFailedException as error:
+            raise Overtaken(f"the catalog refused: {str(error).splitlines()[0]}") from error
+        except (exceptions.UnauthorizedError, exceptions.ForbiddenError, exceptions.OAuthError) as error:
+            raise self._failed(error) from error
+        except exceptions.BadRequestError as error:
+            raise RefusedError(
+                f"the catalog refused the commit: {str(error).splitlines()[0]}",
+                table=self.name,
+                done="nothing was committed",
+                next_step="check that the server supports the table's format version, and report this if it does",
+            ) from error
+        except Exception as error:
+            raise self._unsure(error) from error
+
+    def _unsure(self, error: Exception) -> StorageUnavailableError:
+        return StorageUnavailableError(
+            f"catalog {self.catalog} did not confirm the commit ({type(error).__name__})", table=self.name
+        )
+
+    def _connection(self) -> Any:
+        if not self._client:
+            self._client.append(self._connected())
+        return self._client[0]
 
     def _connected(self) -> Any:
         try:

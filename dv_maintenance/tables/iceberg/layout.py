@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import pyarrow as pa
@@ -49,6 +49,10 @@ class Layout:
         root = folder.removesuffix(f"/{METADATA}")
         place = storage.at(root)
         return cls(place, place.path_of_uri(storage.uri))
+
+    def at(self, storage: Storage) -> Layout:
+        """The same table through another storage, such as one for a dry run."""
+        return replace(self, storage=storage)
 
     @property
     def uri(self) -> str:

@@ -64,6 +64,12 @@ class IcebergSnapshot(Snapshot):
         """Rows that old position deletes delete, by data file."""
         return self.matched.positions
 
+    def strange_after(self, base: IcebergSnapshot) -> str:
+        """Why nothing that was planned on ``base`` can be committed on this snapshot; "" if it follows from it."""
+        chain = list(self.metadata.ancestors(self.version))
+        known = {self.version} | {each.id for each in chain} | {each.parent for each in chain}
+        return "" if base.version in known else "the table was rolled back, or its newest snapshot has another history"
+
 
 def load_snapshot(
     layout: Layout,

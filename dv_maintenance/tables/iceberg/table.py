@@ -2,33 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from dv_maintenance.errors import DvMaintenanceError, RefusedError, UsageError
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables.binding import Receiver, deferred
-from dv_maintenance.tables.guard import VACUUM_DEFAULTS, VacuumRequest
 from dv_maintenance.tables.iceberg.layout import Layout
 from dv_maintenance.tables.iceberg.snapshot import load_snapshot
 from dv_maintenance.tables.registry import Location
+from dv_maintenance.tables.rows import DeletesOnly
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from dv_maintenance.tables.fsck import LogFault
     from dv_maintenance.tables.iceberg import file_log, fsck, writable
+    from dv_maintenance.tables.iceberg.commit import deletes, rewrites
     from dv_maintenance.tables.iceberg.log import history, versions
-    from dv_maintenance.tables.iceberg.rows import skipping, tasks
+    from dv_maintenance.tables.iceberg.rows import rewrite_tasks, skipping, tasks
     from dv_maintenance.tables.iceberg.snapshot import IcebergSnapshot
-    from dv_maintenance.tables.model import VacuumResult
-    from dv_maintenance.tables.table import CommitOutcome, Replacement, Table
-    from dv_maintenance.tables.work import RewriteBin, RewriteTask
+    from dv_maintenance.tables.iceberg.vacuum import run
+    from dv_maintenance.tables.rows import RowWriteTask
+    from dv_maintenance.tables.table import Table
 else:
     file_log, fsck, writable = deferred(__package__, "file_log", "fsck", "writable")
+    (run,) = deferred(f"{__package__}.vacuum", "run")
     history, versions = deferred(f"{__package__}.log", "history", "versions")
-    skipping, tasks = deferred(f"{__package__}.rows", "skipping", "tasks")
+    deletes, rewrites = deferred(f"{__package__}.commit", "deletes", "rewrites")
+    rewrite_tasks, skipping, tasks = deferred(f"{__package__}.rows", "rewrite_tasks", "skipping", "tasks")
 
 __all__ = ["IcebergTable", "open_at"]
 
@@ -41,7 +41,7 @@ def open_at(location: Location) -> IcebergTable:
 
 
 @dataclass(frozen=True, slots=True)
-class IcebergTable:
+class IcebergTable(DeletesOnly):
     """An Iceberg table, or a branch of one.
 
     See ``dv_maintenance.tables.table.Table`` for what each method promises. Versions are ids of snapshots.
@@ -87,8 +87,7 @@ class IcebergTable:
     history = _of_layout(history.history)
     file_log = _of_layout(file_log.file_log)
 
-    def check_writable(self, snapshot: IcebergSnapshot, operation: str) -> None:
-        raise writable.refused(snapshot, operation)
+    check_writable = _of_layout(writable.check_writable)
 
     def engine_only_reason(self, snapshot: IcebergSnapshot) -> str | None:
         try:
@@ -100,36 +99,15 @@ class IcebergTable:
     scan_tasks = _of_layout(tasks.scan_tasks)
     may_match = _of_layout(skipping.may_match)
 
-    def local_times(self, snapshot: IcebergSnapshot, columns: Sequence[str]) -> dict[str, pa.ChunkedArray]:
-        """Partition values of timestamps are instants."""
-        del snapshot, columns
-        return {}
+    rewrite_tasks = _of_layout(rewrite_tasks.rewrite_tasks)
+    commit = _of_layout(rewrites.commit_replacements)
+    commit_changes = _of_layout(deletes.commit_deletes)
 
-    def rewrite_tasks(
-        self,
-        snapshot: IcebergSnapshot,
-        bins: Sequence[RewriteBin],
-        target_bytes: int,
-        compression: str | None = None,
-    ) -> list[RewriteTask]:
-        del bins, target_bytes, compression
-        raise writable.refused(snapshot, "rewrite")
+    def row_write_tasks(self, snapshot: IcebergSnapshot, target_bytes: int) -> tuple[RowWriteTask, RowWriteTask]:
+        del target_bytes
+        raise writable.refused(snapshot, "update")
 
-    def commit(
-        self,
-        base: IcebergSnapshot,
-        replacements: Sequence[Replacement],
-        *,
-        operation: Mapping[str, Any],
-        max_attempts: int = 10,
-    ) -> CommitOutcome:
-        del replacements, operation, max_attempts
-        raise writable.refused(base, "rewrite")
-
-    def vacuum(self, request: VacuumRequest = VACUUM_DEFAULTS) -> VacuumResult:
-        del request
-        raise writable.refused(self.snapshot(), "vacuum")
-
+    vacuum = _of_layout(run.vacuum)
     retention = staticmethod(versions.retention)
 
     needed_files = _of_layout(fsck.needed_files)

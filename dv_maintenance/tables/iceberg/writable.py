@@ -1,24 +1,100 @@
-"""What may be changed, and why not."""
+"""Which tables this package may change, and what to use for all others."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
 
-from dv_maintenance.errors import UnsupportedFeatureError
+from pyarrow import types
+
+from dv_maintenance.errors import RefusedError
+from dv_maintenance.tables.iceberg.log.pointer import hadoop_number
 
 if TYPE_CHECKING:
+    from dv_maintenance.tables.iceberg.layout import Layout
     from dv_maintenance.tables.iceberg.snapshot import IcebergSnapshot
 
-__all__ = ["refused"]
+__all__ = ["check_writable", "refused"]
+
+_FORMAT: Final = "write.format.default"
+_GC: Final = "gc.enabled"
+_NEXT: Final = {
+    "rewrite": "let its engine do it, such as CALL system.rewrite_data_files in Spark",
+    "vacuum": "let its engine do it, such as CALL system.expire_snapshots in Spark",
+    "delete": "use DELETE in its engine",
+    "update": "use UPDATE in its engine",
+    "merge": "use MERGE INTO in its engine",
+    "manifest": "use a reader of Iceberg, which applies deletes",
+}
+_NO_NEW_ROWS: Final = "this tool does not write new rows to Iceberg tables"
+_WHOLE: Final = {
+    "update": _NO_NEW_ROWS,
+    "merge": _NO_NEW_ROWS,
+    "manifest": "symlink manifests do not make an Iceberg table readable without its deletes",
+}
 
 
-def refused(snapshot: IcebergSnapshot, operation: str) -> UnsupportedFeatureError:
-    """The error for an operation that this release does not have for Iceberg."""
-    what = {"manifest": "write manifests for other readers of"}.get(operation, operation)
-    return UnsupportedFeatureError(
-        f"this release reads Iceberg tables; it does not {what} them",
-        features=(f"{operation} of Iceberg tables",),
+def check_writable(layout: Layout, snapshot: IcebergSnapshot, operation: str) -> None:
+    """Refuse an operation that this package can't do correctly, see ``Table.check_writable``.
+
+    Raises
+    ------
+    RefusedError : with the reason, and what to use instead.
+    """
+    reason = _WHOLE.get(operation) or next(_reasons(layout, snapshot, operation), None)
+    if reason:
+        raise refused(snapshot, operation, reason)
+
+
+def refused(snapshot: IcebergSnapshot, operation: str, reason: str = "") -> RefusedError:
+    """The refusal, with the reason and the alternative."""
+    return RefusedError(
+        f"no {operation} of this table: {reason or _WHOLE[operation]}",
         table=snapshot.table,
         version=snapshot.version,
-        next_step="use the procedures of the table's engine, such as rewrite_data_files and expire_snapshots of Spark",
+        next_step=_NEXT.get(operation, "use the table's own engine"),
     )
+
+
+def _reasons(layout: Layout, snapshot: IcebergSnapshot, operation: str) -> Iterator[str]:
+    metadata = snapshot.metadata
+    if layout.file is not None:
+        yield "it was named by a metadata file, not by its folder or catalog, which say what is newest"
+    elif layout.catalog is not None and (kind := layout.catalog.kind()) not in {"rest", "sql"}:
+        yield f"this release commits to REST and SQL catalogs and to Hadoop's folders, not through pyiceberg's {kind}"
+    elif layout.catalog is None and hadoop_number(metadata.path) is None:
+        yield "only its catalog can commit; name the table by its catalog (iceberg:CATALOG.NAMESPACE.TABLE)"
+    if metadata.format_version < 2:
+        yield "it has format version 1, whose files have no age"
+    if operation == "delete" and metadata.format_version < 3:
+        yield f"format version {metadata.format_version} has no deletion vectors"
+    if operation == "vacuum" and metadata.properties.get(_GC, "true").strip().lower() == "false":
+        yield f"its property {_GC} is false: other tables may need its files"
+    if operation == "rewrite":
+        wanted = metadata.properties.get(_FORMAT, "parquet").strip().lower()
+        if wanted != "parquet":
+            yield f"new files of the table must be {wanted}, but this tool writes only Parquet ({_FORMAT})"
+        for column in snapshot.table_schema.arrow:
+            if what := next(_unwritten(column), None):
+                yield f"the column {column.name} holds {what}, which this tool does not write"
+
+
+def _unwritten(field: Any) -> Iterator[str]:
+    kind = field.type
+    if types.is_null(kind):
+        yield "values of unknown type"
+    if types.is_timestamp(kind) and kind.unit == "ns":
+        yield "nanoseconds"
+    if types.is_fixed_size_binary(kind) and kind.byte_width == 16:
+        yield "UUIDs, or fixed[16]"
+    if types.is_struct(kind) and any((each.metadata or {}).get(b"dvm:match") == b"name" for each in kind):
+        yield "variants"
+        return
+    if types.is_struct(kind):
+        for each in kind:
+            yield from _unwritten(each)
+    elif types.is_map(kind):
+        yield from _unwritten(kind.key_field)
+        yield from _unwritten(kind.item_field)
+    elif types.is_list(kind):
+        yield from _unwritten(kind.value_field)

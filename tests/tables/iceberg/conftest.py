@@ -2,23 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
 import pytest
-
-
-@pytest.fixture(scope="session")
-def lay(golden: Path) -> ModuleType:
-    """``lay.lay(source, target)``: the metadata of a table has absolute paths."""
-    spec = importlib.util.spec_from_file_location("golden_lay", golden / "iceberg" / "lay.py")
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture(scope="session")

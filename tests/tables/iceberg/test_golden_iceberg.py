@@ -245,16 +245,3 @@ def test_odd_tables_are_read_as_java_reads_them(laid: Callable[[str], Path], nam
     rows = rows_at(laid(name), None)
     facts = EXPECTED[name]
     assert rows.num_rows == facts.get("row_count", facts.get("undamaged", {}).get("row_count"))
-
-
-@pytest.mark.parametrize("verb", ["purge", "apply", "vacuum", "delete --where id=1"])
-def test_verbs_that_are_not_there_are_refused(
-    laid: Callable[[str], Path], verb: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    name, *options = verb.split(" ", 1)
-    arguments = options[0].split() if options else []
-    engine = [] if name == "vacuum" else ["--engine", "local"]
-    before = {path: path.read_bytes() for path in laid("mini").rglob("*") if path.is_file()}
-    assert main([name, str(laid("mini")), *arguments, *engine, "--json"]) == 3
-    assert "iceberg" in json.loads(capsys.readouterr().out)["message"].lower()
-    assert {path: path.read_bytes() for path in laid("mini").rglob("*") if path.is_file()} == before

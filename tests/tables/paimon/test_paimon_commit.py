@@ -428,7 +428,7 @@ def test_a_number_that_was_taken_and_is_free_again_is_reported(built: PaimonBuil
 def test_a_snapshot_that_was_overwritten(built: PaimonBuilder) -> None:
     over = json.dumps({**json.loads(built.storage.get("snapshot/snapshot-4")), "id": 5}).encode()
     before = everything(built)
-    with pytest.raises(StorageError, match="overwrote our snapshot"):
+    with pytest.raises(StorageError, match="overwrote our version"):
         purge(PaimonTable(Failing(built.storage.uri, None, over=over)), LocalEngine())
     assert before < everything(built)
     assert len(left(built)) == 17

@@ -18,7 +18,17 @@ from dv_maintenance.tables.iceberg.log.pointer import newest_metadata
 from dv_maintenance.tables.iceberg.log.types import Schema, parse_schema
 from dv_maintenance.tables.partition_spec import PartitionField, PartitionSpec
 
-__all__ = ["MAIN", "NO_SNAPSHOT", "Metadata", "Ref", "SnapshotEntry", "SpecField", "load_metadata", "parse_metadata"]
+__all__ = [
+    "MAIN",
+    "NO_SNAPSHOT",
+    "Metadata",
+    "Ref",
+    "SnapshotEntry",
+    "SpecField",
+    "document",
+    "load_metadata",
+    "parse_metadata",
+]
 
 MAIN: Final = "main"
 NO_SNAPSHOT: Final = 0
@@ -164,7 +174,7 @@ def load_metadata(layout: Layout) -> Metadata:
 def parse_metadata(layout: Layout, path: str, data: bytes) -> Metadata:
     """Parse the bytes of a metadata file. Raises as :func:`load_metadata`."""
     try:
-        return _Parser(layout, path, _document(data)).metadata()
+        return _Parser(layout, path, document(data)).metadata()
     except DvMaintenanceError as error:
         if not error.table:
             error.message = f"{path}: {error.message}"
@@ -173,7 +183,8 @@ def parse_metadata(layout: Layout, path: str, data: bytes) -> Metadata:
         raise
 
 
-def _document(data: bytes) -> Mapping[str, Any]:
+def document(data: bytes) -> Mapping[str, Any]:
+    """The JSON object in the bytes of a metadata file. Raises DamagedTableError."""
     if data[:2] == b"\x1f\x8b":
         unpacker = zlib.decompressobj(zlib.MAX_WBITS | 16)
         try:

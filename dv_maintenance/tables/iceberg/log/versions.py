@@ -12,9 +12,20 @@ from dv_maintenance.tables.table import Probe
 if TYPE_CHECKING:
     from dv_maintenance.tables.iceberg.snapshot import IcebergSnapshot
 
-__all__ = ["branches", "follows", "parent_of", "probe", "retention", "stamp", "tags", "version", "version_at"]
+__all__ = [
+    "MAX_AGE",
+    "branches",
+    "follows",
+    "parent_of",
+    "probe",
+    "retention",
+    "stamp",
+    "tags",
+    "version",
+    "version_at",
+]
 
-_MAX_AGE: Final = "history.expire.max-snapshot-age-ms"
+MAX_AGE: Final = "history.expire.max-snapshot-age-ms"
 _DEFAULT_AGE: Final = 432_000_000
 
 
@@ -88,12 +99,12 @@ def branches(layout: Layout) -> dict[str, Ref]:
 
 def retention(snapshot: IcebergSnapshot) -> int:
     """How long snapshots are kept, milliseconds. Raises RefusedError if the property is not a number."""
-    text = snapshot.properties.get(_MAX_AGE)
+    text = snapshot.properties.get(MAX_AGE)
     if text is None:
         return _DEFAULT_AGE
     if not text.strip().isdigit():
         raise RefusedError(
-            f"the table property {_MAX_AGE} is {text!r}, which is not a number of milliseconds",
+            f"the table property {MAX_AGE} is {text!r}, which is not a number of milliseconds",
             table=snapshot.table,
             version=snapshot.version,
             next_step="correct the property with the table's engine",

@@ -161,7 +161,7 @@ def matched(
         raise DamagedTableError(f"the data file {twice} is live twice")
     at, dangling = _dvs_at(data, paths, deletes.dvs)
     positions, position_files, used = _positions(data, at, deletes, read)
-    equality, applied = _equality_counts(data, deletes.equality)
+    equality, newest, applied = _equality_counts(data, deletes.equality)
     names = strings([each.name for each in partitions] or [""])
     codes = combined(data["partition_code"])
 
@@ -178,6 +178,8 @@ def matched(
         deleted = pc.add(deleted, counts)
     rows = combined(data["record_count"])
     unknown = pc.greater(equality, int64s([0])[0])
+    if applied:
+        ids = _with_equality(ids, unknown, equality, newest)
     columns = {
         "path": paths,
         "partition": pa.DictionaryArray.from_arrays(codes.cast(pa.int32()), names),
@@ -270,11 +272,17 @@ def _positions_id(files: Sequence[str]) -> str:
     return f"positions@{sha256('|'.join(sorted(files)).encode()).hexdigest()[:16]}"
 
 
-def _equality_counts(data: pa.Table, deletes: Sequence[EqualityDelete]) -> tuple[pa.Array, set[str]]:
-    """How many equality deletes apply to each file, and which apply to any."""
-    count = np.zeros(data.num_rows, np.int64)
+def _with_equality(ids: pa.Array, applies: pa.Array, count: pa.Array, newest: pa.Array) -> pa.Array:
+    """The identity of what is deleted in each file, where equality deletes apply: their number and the newest one."""
+    parts = (pc.fill_null(ids, ""), strings(["equality"])[0], count.cast(pa.string()), newest.cast(pa.string()))
+    return pc.if_else(applies, pc.binary_join_element_wise(*parts, strings(["@"])[0]), ids)
+
+
+def _equality_counts(data: pa.Table, deletes: Sequence[EqualityDelete]) -> tuple[pa.Array, pa.Array, set[str]]:
+    """How many equality deletes apply to each file, the sequence number of the newest one, and which apply to any."""
+    count, newest = np.zeros(data.num_rows, np.int64), np.zeros(data.num_rows, np.int64)
     if not deletes or not data.num_rows:
-        return int64s(count.tolist()), set()
+        return int64s(count.tolist()), int64s(newest.tolist()), set()
     sequences, codes = numbers(combined(data["data_sequence"])), numbers(combined(data["partition_code"]))
     applied = set()
     for code in {each.partition_code for each in deletes}:
@@ -282,10 +290,11 @@ def _equality_counts(data: pa.Table, deletes: Sequence[EqualityDelete]) -> tuple
         chosen = np.ones(len(codes), bool) if code is None else codes == code
         if chosen.any():
             limits = np.array([each.sequence for each in own])
+            newest[chosen] = np.maximum(newest[chosen], limits[-1])
             count[chosen] += len(own) - np.searchsorted(limits, sequences[chosen], side="right")
             oldest = int(sequences[chosen].min())
             applied |= {each.path for each in own if each.sequence > oldest}
-    return int64s(count.tolist()), applied
+    return int64s(count.tolist()), int64s(newest.tolist()), applied
 
 
 def _modified(data: pa.Table, times: Mapping[int, int]) -> pa.Array:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import pyarrow as pa
@@ -25,7 +26,17 @@ from dv_maintenance.tables.iceberg.snapshot import IcebergSnapshot
 from dv_maintenance.tables.model import FileKey
 from dv_maintenance.tables.work import EXACT_INSTANTS, NAMES, DvRef, RowDefault, ScanTask, SourceFile
 
-__all__ = ["COLUMNS", "name_mapping", "scan_tasks", "source_of", "stored_source"]
+__all__ = [
+    "COLUMNS",
+    "Equality",
+    "full_source",
+    "name_mapping",
+    "rows_of",
+    "scan_metadata",
+    "scan_tasks",
+    "source_of",
+    "stored_source",
+]
 
 COLUMNS: Final = [
     "path",
@@ -57,16 +68,19 @@ def scan_tasks(layout: Layout, snapshot: IcebergSnapshot, columns: Sequence[str]
     RefusedError : a file has a format that is unknown here, or equality deletes compare what can't be compared here.
     """
     schema = _selected(snapshot, columns)
-    equality = _Equality(layout, snapshot)
-    tasks = []
-    for row in rows_of(snapshot.files):
-        source = source_of(layout, snapshot, row, schema)
-        without = equality.of(row) if row["equality_deletes"] else []
-        if without:
-            details = {**source.details, "without": [each.to_json() for each in without]}
-            source = SourceFile(**{name: getattr(source, name) for name in source.__slots__} | {"details": details})
-        tasks.append(ScanTask((source,), schema, "id"))
-    return tasks
+    equality = Equality(layout, snapshot)
+    sources = (full_source(layout, snapshot, row, schema, equality) for row in rows_of(snapshot.files))
+    return [ScanTask((source,), schema, "id") for source in sources]
+
+
+def full_source(
+    layout: Layout, snapshot: IcebergSnapshot, row: Mapping[str, Any], schema: pa.Schema, equality: Equality
+) -> SourceFile:
+    """As :func:`source_of`, with the equality deletes that apply to the file."""
+    source = source_of(layout, snapshot, row, schema)
+    if not row["equality_deletes"]:
+        return source
+    return replace(source, details={**source.details, "without": [each.to_json() for each in equality.of(row)]})
 
 
 def rows_of(files: pa.Table) -> Iterator[dict[str, Any]]:
@@ -191,7 +205,7 @@ def _dv(layout: Layout, snapshot: IcebergSnapshot, row: Mapping[str, Any]) -> Dv
 # -- equality deletes -----------------------------------------------------------------------------------------------
 
 
-class _Equality:
+class Equality:
     """The tasks that read the equality deletes of a snapshot, made once for each file of them."""
 
     def __init__(self, layout: Layout, snapshot: IcebergSnapshot) -> None:

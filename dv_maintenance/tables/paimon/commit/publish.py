@@ -28,8 +28,8 @@ from dv_maintenance.errors import (
     UsageError,
 )
 from dv_maintenance.files.avro.writer import Template, write_records
-from dv_maintenance.storage import FileExistsAlreadyError
 from dv_maintenance.tables import publish as frame
+from dv_maintenance.tables.new_files import NewFiles, create_once
 from dv_maintenance.tables.paimon.commit.value_stats import partition_stats
 from dv_maintenance.tables.paimon.layout import SNAPSHOT, table_layout
 from dv_maintenance.tables.paimon.log.entries import Entry, filled, read_whole, written
@@ -124,7 +124,7 @@ class _Rules(Rules[Draft]):
             return self.compose(self.now)
 
     def create(self, draft: Draft) -> int:
-        files = _Files(self.layout)
+        files = NewFiles(self.layout.storage)
         version = self.now.version + 1
         path = self.layout.snapshot(version)
         try:
@@ -137,7 +137,7 @@ class _Rules(Rules[Draft]):
             files.discard()
             raise
         try:
-            created = not another and self._create(path, body)
+            created = not another and create_once(self.layout.storage, path, body, self._unsure)
         except StorageDeniedError:
             files.discard()
             raise
@@ -183,44 +183,6 @@ class _Rules(Rules[Draft]):
             return False
         return found is None or self.now.file is None or found.body != self.now.file.body
 
-    def _create(self, path: str, body: bytes) -> bool:
-        """Create the snapshot file. Returns whether this commit created it.
-
-        Raises
-        ------
-        StorageDeniedError : it was not created.
-        StorageUnavailableError : it is unknown whether this commit created it. Then no file may be deleted that it
-            might name.
-        """
-        storage = self.layout.storage
-        staging = f"{path.rpartition('/')[0]}/.{path.rpartition('/')[2]}.{uuid4()}.tmp"
-        failure: StorageError | None = None
-        try:
-            storage.create(path, body, staging=staging)
-        except FileExistsAlreadyError:
-            # By another writer, or by this one: storage clients repeat a request if its response was lost.
-            try:
-                return storage.get(path) == body
-            except FileNotFoundError as error:
-                raise self._unsure(path, "it existed, but was deleted before it could be read") from error
-        except StorageDeniedError:
-            raise
-        except StorageError as error:
-            failure = error
-        try:
-            found = storage.get(path)
-        except FileNotFoundError:
-            if failure is None:
-                return True  # it has expired or was rolled back in the meantime
-            found = b""
-        except StorageError as error:
-            raise self._unsure(path, str(error)) from error
-        if found == body:
-            return True
-        if failure is not None:
-            raise self._unsure(path, str(failure)) from failure
-        raise self._unsure(path, "another writer overwrote our snapshot")
-
     def _unsure(self, path: str, why: str) -> StorageUnavailableError:
         error = StorageUnavailableError(
             f"{path}: {why}",
@@ -238,7 +200,7 @@ class _Rules(Rules[Draft]):
 
     # -- one snapshot ----------------------------------------------------------------------------------------------
 
-    def _snapshot(self, draft: Draft, files: _Files) -> bytes:
+    def _snapshot(self, draft: Draft, files: NewFiles) -> bytes:
         """Write the files that the snapshot names. Returns the content of the snapshot file."""
         before, layout = self.now.file, self.layout
         if before is None:
@@ -252,7 +214,7 @@ class _Rules(Rules[Draft]):
         new: list[dict[str, Any]] = []
         for number, (data, records) in enumerate(written(draft.entries)):
             manifest = f"manifest-{name}-{number}"
-            files.put(manifest, data)
+            files.put(layout.manifest(manifest), data)
             new.append(self._list_record(template, manifest, len(data), records))
         kept = [filled(record, types, "manifest lists") for record in [*base, *delta]]
         sizes = {}
@@ -267,7 +229,7 @@ class _Rules(Rules[Draft]):
                     version=before.id,
                     done="nothing was committed",
                 ) from error
-            files.put(f"manifest-list-{name}-{index}", data)
+            files.put(layout.manifest(f"manifest-list-{name}-{index}"), data)
             sizes[key] = (f"manifest-list-{name}-{index}", len(data))
         index_manifest = before.index_manifest
         if draft.index is not None:
@@ -317,29 +279,10 @@ class _Rules(Rules[Draft]):
         }
         return filled(values, template.fields(), "manifest lists")
 
-    def _put_index(self, index: NewIndex, name: str, files: _Files) -> str | None:
+    def _put_index(self, index: NewIndex, name: str, files: NewFiles) -> str | None:
         for path, data in index.files.items():
-            files.put_at(path, data)
+            files.put(path, data)
         if index.manifest is None:
             return None
-        files.put(f"index-manifest-{name}-0", index.manifest)
+        files.put(self.layout.manifest(f"index-manifest-{name}-0"), index.manifest)
         return f"index-manifest-{name}-0"
-
-
-@dataclass(slots=True)
-class _Files:
-    """The files that one attempt wrote."""
-
-    layout: Layout
-    paths: list[str] = field(default_factory=list)
-
-    def put(self, name: str, data: bytes) -> None:
-        self.put_at(self.layout.manifest(name), data)
-
-    def put_at(self, path: str, data: bytes) -> None:
-        self.paths.append(path)
-        self.layout.storage.put(path, data)
-
-    def discard(self) -> None:
-        with suppress(StorageError):  # vacuum finds remaining files
-            self.layout.storage.delete(self.paths)

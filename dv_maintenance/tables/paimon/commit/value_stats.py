@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dv_maintenance.tables.paimon.log.binary_row import Moment, decode_row, encode_row
 from dv_maintenance.tables.paimon.rows.types import DataType, Field
+from dv_maintenance.tables.text_bounds import above
 from dv_maintenance.units import parse_count
 
 if TYPE_CHECKING:
@@ -77,8 +78,8 @@ def _bounds(stats: ColumnStats, type: DataType, mode: str) -> tuple[Any, Any]:
     match = _TRUNCATED.fullmatch(mode)
     if match is None:
         return None, None
-    above = _above(greatest, int(match[1]))
-    return (None, None) if above is None else (least[: int(match[1])], above)
+    upper = above(greatest, int(match[1]))
+    return (None, None) if upper is None else (least[: int(match[1])], upper)
 
 
 def _value(value: Any, type: DataType) -> Any:
@@ -92,21 +93,6 @@ def _value(value: Any, type: DataType) -> Any:
             millis, micros = divmod(value, 1000)
             return Moment(millis, micros * 1000)
     return value
-
-
-def _above(text: str, length: int) -> str | None:
-    """An upper bound of ``text`` with at most ``length`` characters; ``None`` if none exists."""
-    if len(text) <= length:
-        return text
-    kept = text[:length]
-    while kept:
-        last = ord(kept[-1]) + 1
-        # Surrogates are not characters, and Java compares UTF-8 bytes, which sort like code points.
-        last = 0xE000 if 0xD800 <= last < 0xE000 else last
-        if last <= 0x10FFFF:
-            return kept[:-1] + chr(last)
-        kept = kept[:-1]
-    return None
 
 
 def partition_stats(rows: Sequence[bytes], fields: Sequence[Field]) -> dict[str, Any]:

@@ -1,0 +1,1 @@
+"""Commits to an Iceberg table: new manifests, and metadata that names them."""

@@ -1,0 +1,95 @@
+"""Make a change of the metadata the table's newest version, if nobody else made another one.
+
+Hadoop's catalog has the next number for that, a SQL catalog the row of the table, a REST catalog requirements that its
+server checks.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+from uuid import uuid4
+
+from dv_maintenance.errors import StorageError, StorageUnavailableError
+from dv_maintenance.tables.iceberg.commit.change import Change, edited
+from dv_maintenance.tables.iceberg.layout import METADATA
+from dv_maintenance.tables.iceberg.log.metadata import Metadata
+from dv_maintenance.tables.iceberg.log.pointer import HINT, SPELLINGS, hadoop_number
+from dv_maintenance.tables.new_files import NewFiles, create_once
+from dv_maintenance.tables.publish import Overtaken
+
+if TYPE_CHECKING:
+    from dv_maintenance.tables.iceberg.catalog import IcebergCatalogTable
+    from dv_maintenance.tables.iceberg.layout import Layout
+
+__all__ = ["swap"]
+
+_CODEC: Final = "write.metadata.compression-codec"
+_NUMBER: Final = re.compile(r"(\d+)-")
+
+
+def swap(layout: Layout, before: Metadata, change: Change) -> None:
+    """Commit a change on top of ``before``.
+
+    Raises
+    ------
+    Overtaken : the table has another version by now; nothing was committed.
+    StorageDeniedError, RefusedError : nothing was committed.
+    StorageUnavailableError : it is unknown whether the change was committed.
+    """
+    if layout.catalog is None:
+        return _into_folder(layout, before, change)
+    if layout.catalog.kind() == "rest":
+        return layout.catalog.commit(before.uuid, before.refs, change)
+    return _into_catalog(layout, layout.catalog, before, change)
+
+
+def _into_folder(layout: Layout, before: Metadata, change: Change) -> None:
+    number = hadoop_number(before.path)
+    assert number is not None, "other tables are refused"
+    location = f"{before.location.rstrip('/')}/{before.path}"
+    body = _packed(before, edited(before, location, change, _now()))
+    spelling = SPELLINGS[1] if body[:2] == b"\x1f\x8b" else SPELLINGS[0]
+    if any(layout.storage.exists(f"{METADATA}/{each.format(number + 1)}") for each in SPELLINGS):
+        raise Overtaken(f"version {number + 1} already exists, building on it")
+
+    def unsure(path: str, why: str) -> StorageUnavailableError:
+        return StorageUnavailableError(f"{path}: {why}", table=layout.uri)
+
+    if not create_once(layout.storage, f"{METADATA}/{spelling.format(number + 1)}", body, unsure):
+        raise Overtaken(f"version {number + 1} already exists, building on it")
+    # Readers check it against the files: a stale one only costs them requests.
+    with suppress(StorageError):
+        layout.storage.put(HINT, str(number + 1).encode())
+
+
+def _into_catalog(layout: Layout, catalog: IcebergCatalogTable, before: Metadata, change: Change) -> None:
+    location = catalog.load().metadata
+    if layout.path(location) != before.path:
+        raise Overtaken("the catalog names another metadata file, building on it")
+    body = _packed(before, edited(before, location, change, _now()))
+    folder, _, name = location.rpartition("/")
+    match = _NUMBER.match(name)
+    packed = ".gz" if body[:2] == b"\x1f\x8b" else ""
+    new = f"{folder}/{int(match[1]) + 1 if match else 1:05d}-{uuid4()}{packed}.metadata.json"
+    files = NewFiles(layout.storage)
+    files.put(layout.path(new), body)
+    try:
+        catalog.move_pointer(location, new)
+    except Overtaken:
+        files.discard()
+        raise
+
+
+def _packed(before: Metadata, body: object) -> bytes:
+    text = json.dumps(body, separators=(",", ":")).encode()
+    wanted = before.properties.get(_CODEC, "none").strip().lower()
+    return gzip.compress(text, mtime=0) if wanted == "gzip" else text
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,52 @@
+"""Delete files that no live data file needs after a commit: they go with it.
+
+Format: Iceberg specification, Scan Planning: what applies to what, see ``rows.files``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow.compute as pc
+
+from dv_maintenance.files.arrays import combined, numbers, strings
+
+if TYPE_CHECKING:
+    from dv_maintenance.tables.iceberg.commit.manifests import DeleteKey, NewEntry
+    from dv_maintenance.tables.iceberg.snapshot import IcebergSnapshot
+
+__all__ = ["unneeded_deletes"]
+
+
+def unneeded_deletes(
+    now: IcebergSnapshot, removed: Collection[str], added: Sequence[NewEntry], replaced: Collection[str] = ()
+) -> frozenset[DeleteKey]:
+    """The delete files of ``now`` that go.
+
+    removed : data files that go.
+    added : data files that come; each has a sequence number.
+    replaced : data files that get a new deletion vector, which has all of their deleted rows.
+    """
+    dvs, found = now.deletes.dvs, set[tuple[str, int | None]]()
+    paths = combined(now.files["path"])
+    live = now.files.filter(pc.invert(pc.is_in(paths, value_set=strings(list(removed)))))
+    kept = combined(live["path"]).filter(pc.invert(pc.is_in(combined(live["path"]), value_set=strings(list(replaced)))))
+    gone = dvs.filter(pc.invert(pc.is_in(dvs["referenced"], value_set=kept)))
+    found |= set(zip(gone["path"].to_pylist(), gone["content_offset"].to_pylist(), strict=True))
+    left = set(kept.to_pylist()) if now.position_deletes else set()
+    needed = {file for path, files in now.matched.position_files.items() if path in left for file in files}
+    found |= {(path, None) for path in now.position_deletes if path not in needed}
+    if now.deletes.equality:
+        codes = np.concatenate(
+            [numbers(combined(live["partition_code"])), np.array([each.partition_code for each in added], np.int64)]
+        )
+        sequences = np.concatenate(
+            [numbers(combined(live["data_sequence"])), np.array([each.sequence for each in added], np.int64)]
+        )
+        for delete in now.deletes.equality:
+            own = sequences if delete.partition_code is None else sequences[codes == delete.partition_code]
+            if not (own < delete.sequence).any():
+                found.add((delete.path, None))
+    return frozenset(found)

@@ -1,0 +1,82 @@
+"""Rewrite tasks for an engine: which data files to rewrite, and how.
+
+New files have the current columns, with initial defaults and identity partition values written, and both columns of row
+lineage: ids of rows must survive every move.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dv_maintenance.files.arrays import strings
+from dv_maintenance.tables.bins import taken
+from dv_maintenance.tables.iceberg.commit.metrics import stats_columns
+from dv_maintenance.tables.iceberg.log.types import LINEAGE
+from dv_maintenance.tables.iceberg.rows.tasks import COLUMNS, Equality, full_source, scan_metadata
+from dv_maintenance.tables.work import RewriteBin, RewriteTask, ScanTask
+
+if TYPE_CHECKING:
+    from dv_maintenance.tables.iceberg.layout import Layout
+    from dv_maintenance.tables.iceberg.snapshot import IcebergSnapshot
+
+__all__ = ["output_folder", "rewrite_tasks"]
+
+_CODEC: Final = "write.parquet.compression-codec"
+
+
+def rewrite_tasks(
+    layout: Layout,
+    snapshot: IcebergSnapshot,
+    bins: Sequence[RewriteBin],
+    target_bytes: int,
+    compression: str | None = None,
+) -> list[RewriteTask]:
+    """One task per bin, with its id.
+
+    compression : of the new files, unless the table's property names one.
+
+    Raises
+    ------
+    UsageError : a bin names a file twice, a file that is not live in the snapshot, or a file of another partition.
+    RefusedError : a file can't be read, or the folder of new files is a link.
+    """
+    lineage = LINEAGE if snapshot.metadata.format_version > 2 else ()
+    schema = pa.schema([*snapshot.table_schema.arrow, *lineage], scan_metadata(snapshot))
+    paths = strings(sorted({key.path for wanted in bins for key in wanted.inputs}))
+    chosen = snapshot.files.filter(pc.is_in(snapshot.files["path"], value_set=paths))
+    equality, stats = Equality(layout, snapshot), stats_columns(snapshot)
+    live = {}
+    for row in chosen.select([*COLUMNS, "partition"]).to_pylist():
+        source = full_source(layout, snapshot, row, schema, equality)
+        live[source.key] = (row["partition"], source)
+    codec = snapshot.properties.get(_CODEC) or compression or "zstd"
+    tasks = []
+    for wanted in bins:
+        sources = tuple(taken(live, wanted, snapshot))
+        folder = layout.path(output_folder(layout, snapshot, sources[0].key.path))
+        layout.storage.check_target(f"{folder}/new")
+        task = RewriteTask(
+            id=wanted.id,
+            scan=ScanTask(sources, schema, "id"),
+            output_uri=layout.storage.uri_of(folder),
+            target_bytes=target_bytes,
+            compression=codec.lower(),
+            stats_columns=stats,
+            order_by=wanted.order_by,
+            file_name="{task}-{uuid}{codec}.parquet",
+            compression_required=_CODEC in snapshot.properties or compression is not None,
+        )
+        tasks.append(task)
+    return tasks
+
+
+def output_folder(layout: Layout, snapshot: IcebergSnapshot, path: str) -> str:
+    """The folder of the new file that replaces the data file ``path``, both as the table spells them: the same one, or
+    ``data`` if that file is outside the table's location.
+    """
+    inside = "://" not in layout.path(path)
+    return path.rpartition("/")[0] if inside else f"{snapshot.metadata.location.rstrip('/')}/data"

@@ -1,0 +1,1 @@
+"""Which snapshots have expired, what the others reach, and the removal of the rest."""
