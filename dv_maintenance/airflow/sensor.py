@@ -8,12 +8,13 @@ from typing import Any
 
 from airflow.sdk import BaseSensorOperator, PokeReturnValue
 
+from dv_maintenance.airflow.arguments import known, literal
 from dv_maintenance.airflow.base import TABLE_FIELDS, OnTable
 from dv_maintenance.airflow.tables import in_airflow_terms
 from dv_maintenance.airflow.trigger import DvTrigger
 from dv_maintenance.service import verbs
 from dv_maintenance.service.inspection import inspect_table, reads_now
-from dv_maintenance.service.tables_file import Job
+from dv_maintenance.service.settings import JOBS, Job
 
 __all__ = ["DvSensor"]
 
@@ -30,6 +31,8 @@ class DvSensor(BaseSensorOperator, OnTable):
     def __init__(self, *, jobs: Sequence[Job] | None = None, deferrable: bool = True, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.jobs = jobs
+        if literal(jobs):
+            known(jobs or (), JOBS, "jobs")
         self.deferrable = deferrable
 
     def poke(self, context: Any) -> PokeReturnValue:

@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 from airflow.sdk import BaseHook, BaseOperator
 
+from dv_maintenance.airflow.arguments import known, literal
 from dv_maintenance.engine.auto import AutoEngine
 from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.engine.spark import SparkEngine
@@ -23,6 +24,7 @@ __all__ = ["SPARK_FIELDS", "OnSpark", "spark_place"]
 
 SPARK_FIELDS: Final = ("conn_id", "config_kwargs")
 """Templated."""
+_ENGINES: Final = ("spark", "local", "auto")
 
 T = TypeVar("T")
 
@@ -49,6 +51,8 @@ class OnSpark(BaseOperator):
         self.conn_id = conn_id
         self.config_kwargs = config_kwargs or {}
         self.engine = engine
+        if literal(engine):
+            known(engine, _ENGINES, "engine")
 
     def on_engine(self, work: Callable[[EngineOf], T]) -> T:
         """What ``work`` returns. The engine ends with it."""

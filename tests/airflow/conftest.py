@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from support.airflow_stack import without_airflow
+from support.airflow_stack import Airflow, without_airflow
 from support.places import ROOT
 
 Script = Callable[[str], str]
@@ -34,3 +34,11 @@ def in_airflow(airflow_environment: Path, tmp_path: Path) -> Script:
         return done.stdout
 
     return run
+
+
+@pytest.fixture(scope="module")
+def airflow(airflow_environment: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Airflow]:
+    """A scheduler, triggerer, DAG processor and API server."""
+    with Airflow(tmp_path_factory.mktemp("stack")) as made:
+        made.start()
+        yield made
