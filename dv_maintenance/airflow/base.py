@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 from airflow.sdk import BaseOperator
 
 from dv_maintenance.airflow.arguments import literal
-from dv_maintenance.airflow.hook import DvHook
+from dv_maintenance.airflow.hook import options_of
 from dv_maintenance.airflow.tables import watch_config, watched
 from dv_maintenance.service.tables_file import TableSettings, WatchConfig
 
@@ -56,8 +56,7 @@ class OnTable(_Stopped):
 
     def watched(self, context: Any = None) -> TableSettings:
         """The table's settings. A mapped task has the table's name in the page. Raises as ``tables.watched``."""
-        options = DvHook(self.storage_conn_id).get_conn() if self.storage_conn_id else {}
-        found = watched(self.table, self.tables_file, options)
+        found = watched(self.table, self.tables_file, options_of(self.storage_conn_id))
         if context and not context.get("map_index_template"):
             context["map_index_template"] = found.name
         return found
@@ -84,5 +83,4 @@ class OnFile(_Stopped):
 
     def config(self) -> WatchConfig:
         """The file's settings. Raises as ``tables.watch_config``."""
-        options = DvHook(self.storage_conn_id).get_conn() if self.storage_conn_id else {}
-        return watch_config(self.tables_file, self.name, options)
+        return watch_config(self.tables_file, self.name, options_of(self.storage_conn_id))

@@ -36,6 +36,8 @@ __all__ = ["DvTrigger", "DvVacuumsTrigger"]
 # The triggerer writes an event into the database within a second or two. An event whose mark is written earlier would
 # be lost if the triggerer were killed in between; with a later one it may fire again, and its run finds nothing due.
 _SECONDS_UNTIL_WRITTEN: Final = 5.0
+# A connection may have credentials that end, and a folder other tables.
+_SECONDS_LOADED: Final = 600.0
 _STATE: Final = "dv_maintenance"
 # Seconds: how long new tables are started, and how much longer a started one may take. Events at most.
 _LIMITS: Final = Limits(budget=35.0, patience=10.0, requests=100)
@@ -64,6 +66,7 @@ class _Watch(BaseEventTrigger):
         self.every_seconds = every_seconds
         self._observer = Observer(data_versions=True)
         self._loaded: tuple[float | None, list[TableSettings]] | None = None
+        self._until = 0.0
         self._runs: dict[str, dict[Job, AnnouncedRun]] = {}
         self._active: dict[str, AnnouncedRun] = {}
         # Only a look at a changed table finds reasons.
@@ -78,9 +81,8 @@ class _Watch(BaseEventTrigger):
         kept, first = memory, True
         while True:
             try:
-                options = await self._storage_options()
                 # Airflow's own way into a thread: its API can be called there, in every version.
-                found, due = await sync_to_async(self._look)(memory, options, first)
+                found, due = await sync_to_async(self._look)(memory, first)
                 first = False
                 memory = _Memory(found.cursor.to_json(), self._marks(memory.fired, due))
                 if found.requests:
@@ -96,10 +98,14 @@ class _Watch(BaseEventTrigger):
                 self._warn(self._name(), error)
             await sleep(self.every_seconds)
 
-    def _look(self, memory: _Memory, options: Mapping[str, str], first: bool) -> tuple[Evaluation, set[str]]:
+    def _look(self, memory: _Memory, first: bool) -> tuple[Evaluation, set[str]]:
         """In a thread: it reads the tables' logs. The evaluation, and the tables with due work."""
-        if self._loaded is None or self._loaded[0] != self._written():
-            self._loaded = self._written(), self._tables(options)
+        written, now = self._written(), time.monotonic()
+        if self._loaded is None or self._loaded[0] != written or now > self._until:
+            from dv_maintenance.airflow.hook import options_of
+
+            self._loaded = written, self._tables(options_of(self.storage_conn_id))
+            self._until = now + _SECONDS_LOADED
         tables = self._loaded[1]
         for table in tables:
             if first or table.name in memory.fired or table.name in self._runs:
@@ -168,11 +174,6 @@ class _Watch(BaseEventTrigger):
     def _written(self) -> float | None:
         """When the file of tables was written: it is read again once it has changed."""
         return os.stat(self.tables_file).st_mtime if self.tables_file else None
-
-    async def _storage_options(self) -> Mapping[str, str]:
-        from dv_maintenance.airflow.hook import DvHook
-
-        return {} if self.storage_conn_id is None else await DvHook(self.storage_conn_id).aget_conn()
 
     def _stores(self) -> list[Any]:
         """Of the assets that this trigger serves. Assets whose watchers have equal triggers share one, and then the

@@ -111,7 +111,7 @@ def with_dvs(lake: Path, name: str) -> list[str | None]:
 def test_a_run_of_each(airflow_environment: Path, tmp_path: Path) -> None:
     build(tmp_path, "a", "b", "c", "d", "e", "f")
     (tmp_path / "night.yaml").write_text("budget: 30m\ntables: [{path: e}, {path: a}]\n")
-    connection = json.dumps({"conn_type": "dv_storage", "extra": {"some_option": "x"}})
+    connection = json.dumps({"conn_type": "dvstorage", "extra": {"some_option": "x"}})
     lineage = {"type": "file", "log_file_path": str(tmp_path / "lineage"), "append": True}
     airflow = Airflow(
         tmp_path / "home", AIRFLOW_CONN_LAKE=connection, AIRFLOW__OPENLINEAGE__TRANSPORT=json.dumps(lineage)

@@ -335,7 +335,8 @@ def test_a_sensor_waits_in_the_triggerer(airflow: Airflow, tmp_path: Path) -> No
     (airflow.dags / "waiting.py").write_text(
         "from datetime import UTC, datetime\nfrom airflow.sdk import DAG\nfrom dv_maintenance.airflow import DvSensor\n"
         "with DAG('waiting', schedule=None, start_date=datetime(2026, 1, 1, tzinfo=UTC)):\n"
-        f"    DvSensor(task_id='due', table={str(tmp_path / 'waited')!r}, poke_interval={EVERY_SECONDS})\n"
+        f"    DvSensor(task_id='due', table={str(tmp_path / 'waited')!r}, deferrable=True,\n"
+        f"             poke_interval={EVERY_SECONDS})\n"
     )
     airflow.unpause("waiting")
     airflow.api("POST", "/dags/waiting/dagRuns", {"logical_date": None})
