@@ -8,7 +8,6 @@ from typing import Any, NoReturn
 from airflow.sdk import BaseOperator
 
 from dv_maintenance.airflow.arguments import literal
-from dv_maintenance.airflow.hook import options_of
 from dv_maintenance.airflow.tables import watch_config, watched
 from dv_maintenance.service.tables_file import TableSettings, WatchConfig
 
@@ -56,7 +55,7 @@ class OnTable(_Stopped):
 
     def watched(self, context: Any = None) -> TableSettings:
         """The table's settings. A mapped task has the table's name in the page. Raises as ``tables.watched``."""
-        found = watched(self.table, self.tables_file, options_of(self.storage_conn_id))
+        found = watched(self.table, self.tables_file, self.storage_conn_id)
         if context and not context.get("map_index_template"):
             context["map_index_template"] = found.name
         return found
@@ -83,4 +82,4 @@ class OnFile(_Stopped):
 
     def config(self) -> WatchConfig:
         """The file's settings. Raises as ``tables.watch_config``."""
-        return watch_config(self.tables_file, self.name, options_of(self.storage_conn_id))
+        return watch_config(self.tables_file, self.name, self.storage_conn_id)

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Literal
 
 from airflow.providers.standard.operators.empty import EmptyOperator
-from airflow.sdk import DAG, Asset, AssetAny, BaseOperator, Param, TaskGroup, task
+from airflow.sdk import DAG, Asset, AssetAny, BaseHook, BaseOperator, Param, TaskGroup, task
 
+from dv_maintenance.airflow.arguments import known, literal
 from dv_maintenance.airflow.assets import due_asset, slug, vacuums_due_asset
+from dv_maintenance.airflow.folders import configs
+from dv_maintenance.airflow.hook import STORAGE_TYPES
 from dv_maintenance.airflow.many import DvTablesCheckOperator
 from dv_maintenance.airflow.night import DvNightOperator
 from dv_maintenance.airflow.operators import DvCheckOperator, DvManifestOperator, DvOptimizeOperator, DvVacuumOperator
+from dv_maintenance.airflow.spark import SPARK_TYPES
 from dv_maintenance.airflow.timetable import BackfillTimetable, Clock
 from dv_maintenance.airflow.trigger import DvTrigger, DvVacuumsTrigger
 from dv_maintenance.airflow.vacuums import DvVacuumsOperator
@@ -29,6 +33,9 @@ except ImportError:  # Airflow 3.1
 
 __all__ = ["dv_maintenance_dags"]
 
+# Folders are searched here if no watcher does. Airflow ends the reading of a DAG file after half a minute.
+_SECONDS_KEPT: Final = 3600.0
+_SECONDS_SEARCHED: Final = 20.0
 # Backfills reach back to it, and a DAG with a schedule needs one.
 _START: Final = datetime(2020, 1, 1, tzinfo=UTC)
 _BY_WATCHER: Final = "{{ dag_run.run_type == 'asset_triggered' }}"
@@ -98,18 +105,18 @@ def dv_maintenance_dags(
     Raises
     ------
     UsageError : names the YAML file and the line.
-    StorageError : a folder can't be listed.
+    A folder that can't be searched is a warning in the DAG processor's log; its tables are those found before.
     """
     path = os.path.abspath(config)
     options = {"tables_file": path, "storage_conn_id": storage_conn_id}
     shared = {"retries": retries, "retry_delay": timedelta(seconds=10), "retry_exponential_backoff": True}
-    configs = WatchConfig.load_all(path)
+    missing = _missing({storage_conn_id: STORAGE_TYPES, spark_conn_id: SPARK_TYPES})
     return [
         dag
-        for each in configs
-        for dag in _Builder(each, options, spark_conn_id, pool, fail_on, {**shared, **(default_args or {})}).dags(
-            per_table
-        )
+        for each in configs(path, storage_conn_id, max_age=_SECONDS_KEPT, timeout=_SECONDS_SEARCHED)
+        for dag in _Builder(
+            each, options, spark_conn_id, pool, fail_on, {**shared, **(default_args or {})}, missing
+        ).dags(per_table)
     ]
 
 
@@ -122,8 +129,10 @@ class _Builder:
         pool: str | None,
         fail_on: Literal["warn", "error"] | None,
         default_args: Mapping[str, Any],
+        doc_md: str | None,
     ) -> None:
         self.config = config
+        self.doc_md = doc_md
         self.options = options
         self.pool = pool
         self.fail_on = fail_on
@@ -163,6 +172,7 @@ class _Builder:
             description=description,
             schedule=schedule,
             catchup=False,
+            doc_md=self.doc_md,
             max_active_runs=1,
             tags=sorted({"dv_maintenance", *tags}),
             **more,
@@ -327,6 +337,23 @@ class _Builder:
             chosen = task(task_id="tables")(_chosen)()
             DvOptimizeOperator.partial(task_id=what, **_RUN, **self.options, **self.spark).expand(table=chosen)
         return dag
+
+
+def _missing(connections: Mapping[str | None, Collection[str]]) -> str | None:
+    """What a DAG's page says of connections that don't exist. Raises UsageError for one of another type.
+
+    connections : the types that each may have.
+    """
+    missing = []
+    for conn_id, types in connections.items():
+        try:
+            found = BaseHook.get_connection(conn_id) if conn_id is not None and literal(conn_id) else None
+        except Exception:  # noqa: BLE001 (a DAG processor need not have access to the secrets)
+            missing.append(f"There is no connection `{conn_id}`, or the DAG processor can't read it.")
+            continue
+        if found is not None:
+            known(found.conn_type, types, f"the type of connection {conn_id}")
+    return "\n".join(missing) or None
 
 
 def _chosen(params: Any = None) -> list[str]:

@@ -16,7 +16,7 @@ from dv_maintenance.storage import Storage
 if TYPE_CHECKING:
     from airflow.sdk import Connection
 
-__all__ = ["DvHook", "options_of", "storage_options"]
+__all__ = ["STORAGE_TYPES", "DvHook", "options_of", "storage_options"]
 
 
 class DvHook(BaseHook):
@@ -183,3 +183,4 @@ _TYPES: Final[Mapping[str, Callable[[Connection, Mapping[str, Any]], dict[str, A
     "wasb": _azure,
     "adls": _azure,
 }
+STORAGE_TYPES: Final = tuple(_TYPES)

@@ -20,10 +20,11 @@ if TYPE_CHECKING:
     from dv_maintenance.engine import Engine
     from dv_maintenance.service.engines import EngineOf
 
-__all__ = ["SPARK_FIELDS", "OnSpark", "spark_place"]
+__all__ = ["SPARK_FIELDS", "SPARK_TYPES", "OnSpark", "spark_place"]
 
 SPARK_FIELDS: Final = ("conn_id", "config_kwargs")
 """Templated."""
+SPARK_TYPES: Final = ("spark", "spark_connect")
 _ENGINES: Final = ("spark", "local", "auto")
 
 T = TypeVar("T")
@@ -86,7 +87,7 @@ def spark_place(connection: Connection | None, settings: Mapping[str, Any]) -> t
     """
     master, conf = "local[*]", {}
     if connection is not None:
-        if connection.conn_type not in {"spark", "spark_connect"}:
+        if connection.conn_type not in SPARK_TYPES:
             raise UsageError(
                 f"connection {connection.conn_id} is of the type {connection.conn_type!r}",
                 next_step="name one of the type spark or spark_connect as conn_id",

@@ -36,7 +36,7 @@ __all__ = ["DvTrigger", "DvVacuumsTrigger"]
 # The triggerer writes an event into the database within a second or two. An event whose mark is written earlier would
 # be lost if the triggerer were killed in between; with a later one it may fire again, and its run finds nothing due.
 _SECONDS_UNTIL_WRITTEN: Final = 5.0
-# A connection may have credentials that end, and a folder other tables.
+# At most, else ten looks: a connection may have credentials that end, and a folder other tables.
 _SECONDS_LOADED: Final = 600.0
 _STATE: Final = "dv_maintenance"
 # Seconds: how long new tables are started, and how much longer a started one may take. Events at most.
@@ -67,6 +67,7 @@ class _Watch(BaseEventTrigger):
         self._observer = Observer(data_versions=True)
         self._loaded: tuple[float | None, list[TableSettings]] | None = None
         self._until = 0.0
+        self._lasts = min(_SECONDS_LOADED, 10 * every_seconds)
         self._runs: dict[str, dict[Job, AnnouncedRun]] = {}
         self._active: dict[str, AnnouncedRun] = {}
         # Only a look at a changed table finds reasons.
@@ -102,10 +103,8 @@ class _Watch(BaseEventTrigger):
         """In a thread: it reads the tables' logs. The evaluation, and the tables with due work."""
         written, now = self._written(), time.monotonic()
         if self._loaded is None or self._loaded[0] != written or now > self._until:
-            from dv_maintenance.airflow.hook import options_of
-
-            self._loaded = written, self._tables(options_of(self.storage_conn_id))
-            self._until = now + _SECONDS_LOADED
+            self._loaded = written, self._tables()
+            self._until = now + self._lasts
         tables = self._loaded[1]
         for table in tables:
             if first or table.name in memory.fired or table.name in self._runs:
@@ -212,7 +211,7 @@ class _Watch(BaseEventTrigger):
         return True
 
     @abstractmethod
-    def _tables(self, options: Mapping[str, str]) -> list[TableSettings]: ...
+    def _tables(self) -> list[TableSettings]: ...
 
     @abstractmethod
     def _event(self, found: list[dict[str, Any]]) -> dict[str, Any]: ...
@@ -313,10 +312,10 @@ class DvTrigger(_Watch):
         }
         return f"{__name__}.{type(self).__name__}", kwargs
 
-    def _tables(self, options: Mapping[str, str]) -> list[TableSettings]:
+    def _tables(self) -> list[TableSettings]:
         from dv_maintenance.airflow.tables import watched
 
-        found = watched(self.table, self.tables_file, options)
+        found = watched(self.table, self.tables_file, self.storage_conn_id, max_age=self._lasts / 2)
         return [found if self.jobs is None else found.model_copy(update={"jobs": tuple(self.jobs)})]
 
     def _event(self, found: list[dict[str, Any]]) -> dict[str, Any]:
@@ -353,10 +352,10 @@ class DvVacuumsTrigger(_Watch):
         }
         return f"{__name__}.{type(self).__name__}", kwargs
 
-    def _tables(self, options: Mapping[str, str]) -> list[TableSettings]:
+    def _tables(self) -> list[TableSettings]:
         from dv_maintenance.airflow.tables import watch_config
 
-        tables = watch_config(self.file, self.name, options).tables
+        tables = watch_config(self.file, self.name, self.storage_conn_id, max_age=self._lasts / 2).tables
         return [table.model_copy(update={"jobs": ("vacuum",)}) for table in tables if "vacuum" in table.jobs]
 
     def _event(self, found: list[dict[str, Any]]) -> dict[str, Any]:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
-import pytest
-
 HEAD = """
 import json, sys
 from dv_maintenance.airflow import *
@@ -72,7 +70,6 @@ print(json.dumps([
 """
 
 
-@pytest.mark.slow
 def test_what_templates_render_to(in_airflow: Callable[[str], str]) -> None:
     assert json.loads(in_airflow(RENDERED).splitlines()[-1]) == [
         [True, False, False, False, True, True, False],

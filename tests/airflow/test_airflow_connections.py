@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -229,3 +230,27 @@ def test_connections_are_tested_roles_assumed_and_the_default_of_waiting_followe
         "aws_endpoint": "https://s3.example.net",
     }
     assert waits == [False, True]
+
+
+CONNECTIONS = """
+import json, os
+from dv_maintenance.airflow import dv_maintenance_dags
+os.environ["AIRFLOW_CONN_LAKE"] = '{"conn_type": "aws"}'
+os.environ["AIRFLOW_CONN_OTHER"] = '{"conn_type": "http"}'
+def said(**given):
+    try:
+        return dv_maintenance_dags("tables.yaml", **given)[0].doc_md
+    except Exception as error:
+        return f"{type(error).__name__} {error}"
+print(json.dumps([said(), said(storage_conn_id="lake"), said(spark_conn_id="nowhere"), said(storage_conn_id="other"),
+                  said(spark_conn_id="lake")]))
+"""
+
+
+def test_a_missing_connection_shows_in_the_page_and_a_wrong_one_is_an_error(in_airflow: Script, tmp_path: Path) -> None:
+    (tmp_path / "tables.yaml").write_text("tables: [{path: orders}]\n")
+    none, good, missing, other, spark = json.loads(in_airflow(CONNECTIONS).splitlines()[-1])
+    assert (none, good) == (None, None)
+    assert missing.startswith("There is no connection `nowhere`")
+    assert other.startswith("UsageError the type of connection other can't be 'http'")
+    assert "choose from spark, spark_connect" in spark

@@ -138,3 +138,26 @@ def test_backfills_never_overlap_and_a_run_without_a_date_says_what_to_choose(ai
     tasks = sorted((task["start"], task["end"]) for task in airflow.tasks(dag) if task["state"] == "success")
     assert all(end <= start for (_, end), (start, _) in pairwise(tasks)), tasks
     assert with_dvs(tmp_path / "by_day") == 2
+
+
+def test_a_new_table_appears_and_a_folder_that_cannot_be_searched_stops_nothing(
+    airflow: Airflow, tmp_path: Path
+) -> None:
+    built(tmp_path / "lake" / "first")
+    (tmp_path / "denied").mkdir(mode=0)
+    dag_file(
+        airflow,
+        tmp_path,
+        "folders",
+        f"sensor: {{every_seconds: {EVERY_SECONDS}}}\n"
+        "folders: [{path: lake, jobs: [optimize]}, {path: missing, name: other}, {path: denied, name: closed}]\n",
+    )
+    airflow.unpause("folders.first")
+    (run,) = ended(airflow, "folders.first", 1, tmp_path / "lake" / "first")
+    assert run["state"] == "success"
+    searched = airflow.rows("select count(*) from variable where key like 'dv_maintenance.folders.%'")
+    assert searched == [(1,)]
+    built(tmp_path / "lake" / "second")
+    airflow.unpause("folders.second")
+    (run,) = ended(airflow, "folders.second", 1, tmp_path / "lake" / "second")
+    assert run["state"] == "success"
