@@ -161,3 +161,28 @@ def test_a_new_table_appears_and_a_folder_that_cannot_be_searched_stops_nothing(
     airflow.unpause("folders.second")
     (run,) = ended(airflow, "folders.second", 1, tmp_path / "lake" / "second")
     assert run["state"] == "success"
+
+
+def test_a_run_that_failed_waits_for_a_change_and_the_log_says_so(airflow: Airflow, tmp_path: Path) -> None:
+    place = tmp_path / "again"
+    built(place)
+    text = f"sensor: {{every_seconds: {EVERY_SECONDS}}}\ntables: [{{path: again, jobs: [optimize], policy: POLICY}}]\n"
+    dag_file(airflow, tmp_path, "retried", text.replace("POLICY", "{max_deleted_ratio: 0.01}"))
+    folders = [path for path in place.iterdir() if path.is_dir()]
+    for folder in folders:
+        folder.chmod(0o555)
+    dag, due_events = "retried.again", f"file://{place}?dv=due&name=%"
+    airflow.unpause(dag)
+    (run,) = ended(airflow, dag, 1)
+    assert run["state"] == "failed"
+    why = "again: optimize at version 9 failed, and would fail again; waiting for a new version, other settings"
+    eventually("the watcher says what it waits for", lambda: why in (airflow.home / "triggerer.log").read_text())
+    assert "Permission denied" in (airflow.home / "triggerer.log").read_text()
+    for folder in folders:
+        folder.chmod(0o755)
+    assert len(airflow.events(due_events)) == 1, "a storm"
+    dag_file(airflow, tmp_path, "retried", text.replace("POLICY", "{max_deleted_ratio: 0.02}"))
+    runs = ended(airflow, dag, 2, place)
+    assert [run["state"] for run in runs] == ["failed", "success"]
+    assert len(airflow.events(due_events)) == 2
+    assert with_dvs(place) == 0
