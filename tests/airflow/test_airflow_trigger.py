@@ -144,6 +144,7 @@ async def once_per_change_and_neither_twice_nor_never_after_a_restart():
     await kill(watcher)
     assert [each["data_version"] for each in events] == [2, 4, 5]
     assert all(each["due"] == ["optimize"] for each in events)
+    assert (events[0]["checks"], events[-1]["checks"]) == ({}, {"deleted_ratio": "error"}), events
 
 async def without_a_store_only_a_restart_repeats_what_is_still_due():  # Airflow before 3.3
     watcher = start(keeps=False); delete(100); await rest(); assert len(events) == 1, events
