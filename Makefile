@@ -84,7 +84,7 @@ ui: setup demo/report.json ## Open Dagster's page on the demo's tables and runs,
 airflow-environment: $(AIRFLOW)/.ready ## Install Airflow into an environment of its own
 
 $(AIRFLOW)/.ready: uv.lock pyproject.toml .venv/.ready
-	UV_PROJECT_ENVIRONMENT=$(AIRFLOW) $(UV) sync --frozen --quiet $(PYTHON) --no-dev --group airflow-tests --extra airflow --extra lance --extra paimon
+	UV_PROJECT_ENVIRONMENT=$(AIRFLOW) $(UV) sync --frozen --quiet $(PYTHON) --no-dev --group airflow-tests --extra airflow --extra connect --extra lance --extra paimon
 	@touch $@
 
 airflow: airflow-environment demo/report.json ## Open Airflow's page on the demo's tables, on 127.0.0.1:8080

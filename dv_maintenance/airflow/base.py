@@ -7,12 +7,11 @@ from typing import Any, NoReturn
 
 from airflow.sdk import BaseOperator
 
-from dv_maintenance.airflow.hook import DvHook
+from dv_maintenance.airflow.arguments import literal
 from dv_maintenance.airflow.tables import watch_config, watched
-from dv_maintenance.errors import UsageError
 from dv_maintenance.service.tables_file import TableSettings, WatchConfig
 
-__all__ = ["FILE_FIELDS", "TABLE_FIELDS", "OnFile", "OnTable", "is_true"]
+__all__ = ["FILE_FIELDS", "TABLE_FIELDS", "OnFile", "OnTable"]
 
 TABLE_FIELDS = ("table", "tables_file", "storage_conn_id")
 """Templated by all that name a table."""
@@ -51,11 +50,15 @@ class OnTable(_Stopped):
         self.table = table
         self.tables_file = tables_file
         self.storage_conn_id = storage_conn_id
+        if tables_file is None and literal(table):
+            watched(table)
 
-    def watched(self) -> TableSettings:
-        """The table's settings. Raises as ``tables.watched``."""
-        options = DvHook(self.storage_conn_id).get_conn() if self.storage_conn_id else {}
-        return watched(self.table, self.tables_file, options)
+    def watched(self, context: Any = None) -> TableSettings:
+        """The table's settings. A mapped task has the table's name in the page. Raises as ``tables.watched``."""
+        found = watched(self.table, self.tables_file, self.storage_conn_id)
+        if context and not context.get("map_index_template"):
+            context["map_index_template"] = found.name
+        return found
 
 
 class OnFile(_Stopped):
@@ -79,15 +82,4 @@ class OnFile(_Stopped):
 
     def config(self) -> WatchConfig:
         """The file's settings. Raises as ``tables.watch_config``."""
-        options = DvHook(self.storage_conn_id).get_conn() if self.storage_conn_id else {}
-        return watch_config(self.tables_file, self.name, options)
-
-
-def is_true(value: bool | str, name: str) -> bool:
-    """A template renders to text. Raises UsageError if that is neither true nor false: a guess could delete rows."""
-    if isinstance(value, bool):
-        return value
-    text = value.strip().lower()
-    if text not in {"true", "false"}:
-        raise UsageError(f"{name} must be true or false, not {value!r}")
-    return text == "true"
+        return watch_config(self.tables_file, self.name, self.storage_conn_id)

@@ -1,4 +1,4 @@
-"""Connections of tables' storage: our own type ``dv_storage``, and those of the providers of Amazon, Google and
+"""Connections of tables' storage: our own type ``dvstorage``, and those of the providers of Amazon, Google and
 Microsoft.
 """
 
@@ -10,16 +10,17 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 from airflow.sdk import BaseHook
 
-from dv_maintenance.errors import UsageError
+from dv_maintenance.errors import DvMaintenanceError, UsageError, redacted
+from dv_maintenance.storage import Storage
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection
 
-__all__ = ["DvHook", "storage_options"]
+__all__ = ["STORAGE_TYPES", "DvHook", "options_of", "storage_options"]
 
 
 class DvHook(BaseHook):
-    """Storage options, from a connection of the type ``dv_storage``, whose extra is a JSON object with the keys of
+    """Storage options, from a connection of the type ``dvstorage``, whose extra is a JSON object with the keys of
     ``storage_options``, or of the types ``aws``, ``google_cloud_platform``, ``wasb`` and ``adls``.
 
     :param storage_conn_id: the connection.
@@ -27,7 +28,8 @@ class DvHook(BaseHook):
 
     conn_name_attr = "storage_conn_id"
     default_conn_name = "dv_storage_default"
-    conn_type = "dv_storage"
+    # Without "_", which no scheme of a URI has: Airflow warns whenever it makes one.
+    conn_type = "dvstorage"
     hook_name = "Table storage"
 
     def __init__(self, storage_conn_id: str = default_conn_name) -> None:
@@ -38,16 +40,29 @@ class DvHook(BaseHook):
         """The storage options. Raises UsageError."""
         return storage_options(self.get_connection(self.storage_conn_id))
 
-    async def aget_conn(self) -> dict[str, str]:
-        """As :meth:`get_conn`, in a triggerer."""
-        return storage_options(await self.aget_connection(self.storage_conn_id))
+    def test_connection(self) -> tuple[bool, str]:
+        """Lists the host, if it is a URI such as ``s3://bucket/prefix``, with the options."""
+        try:
+            connection = self.get_connection(self.storage_conn_id)
+            options = storage_options(connection)
+            if "://" not in (connection.host or ""):
+                return True, "The options are complete. Set the host to a URI, such as s3://bucket/prefix, to try them."
+            folders = Storage(connection.host, options).folders()
+        except (DvMaintenanceError, OSError, ValueError) as error:
+            return False, redacted(str(error))
+        return True, f"{connection.host} can be listed: {len(folders)} folders at its top."
+
+
+def options_of(conn_id: str | None) -> dict[str, str]:
+    """The options of a connection, if there is one. Raises UsageError."""
+    return {} if conn_id is None else DvHook(conn_id).get_conn()
 
 
 def storage_options(connection: Connection) -> dict[str, str]:
-    """The options of ``storage_options`` that a connection stands for.
+    """The options of ``storage_options`` that a connection stands for. Credentials that its provider's hook obtains,
+    such as those of a role, end some time: they are obtained again for each task and each look of a watcher.
 
-    Raises UsageError for a connection of another type, and for settings that only its provider's hook can follow, such
-    as a role to assume: the storage's client would use other rights than the connection has.
+    Raises UsageError for a connection of another type, and for settings that need a provider that is not installed.
     """
     extra: Any = connection.extra_dejson
     if not isinstance(extra, Mapping):
@@ -58,17 +73,49 @@ def storage_options(connection: Connection) -> dict[str, str]:
             f"connection {connection.conn_id} is of the type {kind!r}",
             next_step=f"name one of the types {', '.join(_TYPES)} as storage_conn_id",
         )
+    if _TYPES[kind] is _own:
+        return {str(key): str(value) for key, value in extra.items()}
     # Some providers prefix the keys of their extra.
     plain = {key.rpartition("__")[2]: value for key, value in extra.items()}
-    strange = sorted(plain.keys() & _ONLY_BY_HOOKS)
-    if kind != DvHook.conn_type and strange:
+    found = _TYPES[kind](connection, plain)
+    if strange := sorted(plain.keys() & _ONLY_BY_HOOKS):
+        found |= _by_hook(connection, strange)
+    return {key: str(value) for key, value in found.items() if value}
+
+
+def _by_hook(connection: Connection, settings: list[str]) -> dict[str, Any]:
+    """The credentials that the provider's hook obtains. Raises UsageError if the provider is not installed."""
+    try:
+        return (_aws_session if connection.conn_type == "aws" else _google_token)(connection.conn_id)
+    except ModuleNotFoundError as error:
+        package = "amazon" if connection.conn_type == "aws" else "google"
         raise UsageError(
-            f"connection {connection.conn_id} sets {', '.join(strange)}, which only its provider's hook follows",
-            next_step="give these rights to the task's own environment and leave storage_conn_id out, or name a "
-            f"connection of the type {DvHook.conn_type}",
-        )
-    found = _TYPES[kind](connection, extra if kind == DvHook.conn_type else plain)
-    return {str(key): str(value) for key, value in found.items() if kind == DvHook.conn_type or value}
+            f"connection {connection.conn_id} sets {', '.join(settings)}, which only its provider's hook follows",
+            next_step=f"pip install apache-airflow-providers-{package}, or give these rights to the task's own "
+            "environment and leave storage_conn_id out",
+        ) from error
+
+
+def _aws_session(conn_id: str) -> dict[str, Any]:
+    from airflow.providers.amazon.aws.hooks.base_aws import AwsGenericHook
+
+    hook = AwsGenericHook(aws_conn_id=conn_id, client_type="s3")
+    found = hook.get_credentials()
+    return {
+        "aws_access_key_id": found.access_key,
+        "aws_secret_access_key": found.secret_key,
+        "aws_session_token": found.token,
+        "aws_region": hook.region_name,
+    }
+
+
+def _google_token(conn_id: str) -> dict[str, Any]:
+    from airflow.providers.google.common.hooks.base_google import GoogleBaseHook
+    from google.auth.transport.requests import Request
+
+    credentials = GoogleBaseHook(gcp_conn_id=conn_id).get_credentials()
+    credentials.refresh(Request())
+    return {"google_bearer_token": credentials.token}
 
 
 _ONLY_BY_HOOKS: Final = frozenset(
@@ -130,8 +177,10 @@ def _azure(connection: Connection, extra: Mapping[str, Any]) -> dict[str, Any]:
 
 _TYPES: Final[Mapping[str, Callable[[Connection, Mapping[str, Any]], dict[str, Any]]]] = {
     DvHook.conn_type: _own,
+    "dv_storage": _own,
     "aws": _aws,
     "google_cloud_platform": _google,
     "wasb": _azure,
     "adls": _azure,
 }
+STORAGE_TYPES: Final = tuple(_TYPES)

@@ -10,25 +10,27 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Final, Literal
 
 from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow.sdk import Asset
 
+from dv_maintenance.airflow.arguments import check_flags, is_true, keys_of, known, literal, texts
 from dv_maintenance.airflow.assets import job_asset, table_asset
-from dv_maintenance.airflow.base import TABLE_FIELDS, OnTable, is_true
+from dv_maintenance.airflow.base import TABLE_FIELDS, OnTable
 from dv_maintenance.airflow.lineage import Writes
 from dv_maintenance.airflow.links import PLAN, DvPlanLink
 from dv_maintenance.airflow.outcomes import recorded
 from dv_maintenance.airflow.render import as_text, as_xcom, table_text
 from dv_maintenance.airflow.spark import SPARK_FIELDS, OnSpark
-from dv_maintenance.airflow.tables import in_airflow_terms
+from dv_maintenance.airflow.tables import in_airflow_terms, watched
 from dv_maintenance.errors import UsageError
 from dv_maintenance.service import verbs
-from dv_maintenance.service.checks import check, check_names
+from dv_maintenance.service.checks import CHECKS, check, check_names
 from dv_maintenance.service.engines import EngineOf
 from dv_maintenance.service.erasure import purge_erased_rows
 from dv_maintenance.service.outcome import Outcome
+from dv_maintenance.service.policies import Policy
 from dv_maintenance.service.tables_file import Job, TableSettings
 from dv_maintenance.tables.table import Table
 
@@ -41,7 +43,8 @@ __all__ = [
     "DvVacuumOperator",
 ]
 
-_MAX_PLAN = 20_000
+_MAX_PLAN: Final = 20_000
+_FAILING: Final[Mapping[str | None, set[str]]] = {"warn": {"warn", "error"}, "error": {"error"}, None: set()}
 
 
 class _Table(OnTable, Writes):
@@ -55,9 +58,9 @@ class _Table(OnTable, Writes):
         """
         self.log.info("%s", as_text(outcome))
         self.wrote(context, table.path, asset, outcome, changed=changed)
-        plan = outcome.texts.get("explanation")
-        if plan:
-            context["ti"].xcom_push(key=PLAN, value=plan[:_MAX_PLAN])
+        if plan := outcome.texts.get("explanation"):
+            # A list of lines: the page shows a text as one line.
+            context["ti"].xcom_push(key=PLAN, value=plan[:_MAX_PLAN].splitlines())
         shown = as_xcom(outcome)
         if outcome.problems:
             context["ti"].xcom_push(key="return_value", value=shown)
@@ -83,7 +86,7 @@ class _Rewrites(OnSpark, _Table):
 
     def execute(self, context: Any) -> dict[str, Any]:
         with in_airflow_terms():
-            table = self.watched()
+            table = self.watched(context)
             with nullcontext() if self.job is None else recorded(context, table, self.job):
                 on = _On(table, verbs.opened(table), context["ti"].try_number)
                 outcome = self.on_engine(lambda engine: self.work(on, engine))
@@ -99,39 +102,68 @@ class DvOptimizeOperator(_Rewrites):
     """Rewrites files with too many deleted rows and merges small files, by the table's policy.
 
     :param partitions: only these keys of the table's ``partitions`` setting.
+    :param policy: keys of the policy for this run, in place of the table's.
+    :param purge: purge every deletion vector, whatever the policy's thresholds.
+    :param dry_run: change nothing; the XCom ``plan`` says what would be done.
     """
 
     job = "optimize"
-    template_fields: Sequence[str] = (*_Rewrites.template_fields, "partitions")
+    template_fields: Sequence[str] = (*_Rewrites.template_fields, "partitions", "policy", "purge", "dry_run")
 
-    def __init__(self, *, partitions: str | Sequence[str] = (), **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *,
+        partitions: str | Sequence[str] = (),
+        policy: Mapping[str, Any] | str | None = None,
+        purge: bool | str = False,
+        dry_run: bool | str = False,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.partitions = partitions
+        self.policy = policy
+        self.purge = purge
+        self.dry_run = dry_run
+        if literal(self.table, partitions) and self.tables_file is None and partitions:
+            _refuse_without_partitions(watched(self.table))
+        if literal(policy):
+            Policy.from_mapping(keys_of(policy), f"policy of {self.task_id}")
+        check_flags(self, "purge", "dry_run")
 
     def work(self, on: _On, engine: EngineOf) -> Outcome:
-        keys = _texts(self.partitions)
-        if keys and on.table.partitions is None:
-            raise UsageError("partitions were chosen, but the table's settings name no partitions", table=on.opened.uri)
-        return verbs.optimize(on.table, on.opened, engine, keys)
+        keys = texts(self.partitions)
+        if "" in keys:
+            raise UsageError(
+                "no partition was chosen", table=on.opened.uri, next_step="give the run partitions, or a logical date"
+            )
+        if keys:
+            _refuse_without_partitions(on.table)
+        purge, dry_run = is_true(self.purge, "purge"), is_true(self.dry_run, "dry_run")
+        return verbs.optimize(
+            on.table, on.opened, engine, keys, changes=keys_of(self.policy), purge=purge, dry_run=dry_run
+        )
 
 
 class DvManifestOperator(_Rewrites):
     """Writes symlink manifests; purges deletion vectors first if there are any.
 
     :param only_if_due: write only if files changed after the manifests were written.
+    :param dry_run: change nothing.
     """
 
     job = "manifest"
-    template_fields: Sequence[str] = (*_Rewrites.template_fields, "only_if_due")
+    template_fields: Sequence[str] = (*_Rewrites.template_fields, "only_if_due", "dry_run")
 
-    def __init__(self, *, only_if_due: bool | str = False, **kwargs: Any) -> None:
+    def __init__(self, *, only_if_due: bool | str = False, dry_run: bool | str = False, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.only_if_due = only_if_due
+        self.dry_run = dry_run
+        check_flags(self, "only_if_due", "dry_run")
 
     def work(self, on: _On, engine: EngineOf) -> Outcome:
         only_if_due = is_true(self.only_if_due, "only_if_due")
         clean = verbs.nothing_due(on.table, on.opened, "manifest") if only_if_due else None
-        return clean or verbs.manifest(on.opened, engine)
+        return clean or verbs.manifest(on.opened, engine, dry_run=is_true(self.dry_run, "dry_run"))
 
 
 class DvVacuumOperator(_Table):
@@ -139,25 +171,36 @@ class DvVacuumOperator(_Table):
 
     :param guards: keys of the policy for this run, such as ``{"protected_versions": [3]}``; lists extend the policy's.
     :param only_if_due: list the table's files only if the log has enough expired ones.
+    :param dry_run: only list what would be deleted.
     """
 
-    template_fields: Sequence[str] = (*TABLE_FIELDS, "guards", "only_if_due")
+    template_fields: Sequence[str] = (*TABLE_FIELDS, "guards", "only_if_due", "dry_run")
 
     def __init__(
-        self, *, guards: Mapping[str, Any] | None = None, only_if_due: bool | str = False, **kwargs: Any
+        self,
+        *,
+        guards: Mapping[str, Any] | None = None,
+        only_if_due: bool | str = False,
+        dry_run: bool | str = False,
+        **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.guards = guards
         self.only_if_due = only_if_due
+        self.dry_run = dry_run
+        if literal(guards):
+            Policy.from_mapping(keys_of(guards), f"guards of {self.task_id}")
+        check_flags(self, "only_if_due", "dry_run")
 
     def execute(self, context: Any) -> dict[str, Any]:
         with in_airflow_terms():
-            only_if_due = is_true(self.only_if_due, "only_if_due")
-            table = self.watched()
+            only_if_due, dry_run = is_true(self.only_if_due, "only_if_due"), is_true(self.dry_run, "dry_run")
+            table = self.watched(context)
             with recorded(context, table, "vacuum"):
                 opened = verbs.opened(table)
                 clean = verbs.nothing_due(table, opened, "vacuum") if only_if_due else None
-                outcome = clean or verbs.vacuum_by_policy(table, opened, guards=self.guards or {})[0]
+                guards = keys_of(self.guards)
+                outcome = clean or verbs.vacuum_by_policy(table, opened, guards=guards, dry_run=dry_run)[0]
                 return self._show(context, table, outcome, job_asset(table, "vacuum"))
 
 
@@ -187,11 +230,14 @@ class DvDeleteOperator(_Rewrites):
         self.keys = keys
         self.on = on
         self.count_only = count_only
+        if literal(where, keys):
+            verbs.check_selection(where, keys)
+        check_flags(self, "count_only")
 
     def work(self, on: _On, engine: EngineOf) -> Outcome:
         count_only = is_true(self.count_only, "count_only")
         return verbs.delete_rows(
-            on.opened, engine, where=self.where, keys=self.keys, on=_texts(self.on), dry_run=count_only
+            on.opened, engine, where=self.where, keys=self.keys, on=texts(self.on), dry_run=count_only
         )
 
 
@@ -207,6 +253,7 @@ class DvErasureOperator(DvDeleteOperator):
     def __init__(self, *, purge_all: bool | str = False, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.purge_all = purge_all
+        check_flags(self, "purge_all")
 
     def work(self, on: _On, engine: EngineOf) -> Outcome:
         purge_all = is_true(self.purge_all, "purge_all")
@@ -220,6 +267,8 @@ class DvCheckOperator(_Table):
 
     :param checks: names of checks; by default all that the table has.
     :param fail_on: the severity from which on the task fails; ``None``: it only warns, in the log and the XCom.
+
+    Each check has an XCom of its name.
     """
 
     template_fields: Sequence[str] = (*TABLE_FIELDS, "checks", "fail_on")
@@ -234,19 +283,29 @@ class DvCheckOperator(_Table):
         super().__init__(**kwargs)
         self.checks = checks
         self.fail_on = fail_on
+        if literal(checks, fail_on):
+            self._validated()
+
+    def _validated(self) -> list[str]:
+        names = [] if self.checks is None else texts(self.checks)
+        known(names, CHECKS, "checks")
+        known(self.fail_on, _FAILING, "fail_on")
+        return names
 
     def execute(self, context: Any) -> dict[str, Any]:
         with in_airflow_terms():
-            table = self.watched()
-            findings = check(table, self.checks or check_names(table))
+            names = self._validated()
+            table = self.watched(context)
+            findings = check(table, names or check_names(table))
         rows = [{"check": each.check, "severity": each.severity or "ok", "reason": each.reason} for each in findings]
+        for each, row in zip(findings, rows, strict=True):
+            context["ti"].xcom_push(key=each.check, value={**row, **each.numbers})
         self.log.info("%s", table_text(rows))
         problems = [f"{each.check}: {each.reason}" for each in findings if each.severity]
         for problem in problems:
             self.log.warning("%s: %s", table.name, problem)
         shown = {"reason": "; ".join(problems) or "All checks passed.", "table": table.name, "findings": rows}
-        failing = {"warn": {"warn", "error"}, "error": {"error"}, None: set()}[self.fail_on]
-        if any(each.severity in failing for each in findings):
+        if any(each.severity in _FAILING[self.fail_on] for each in findings):
             context["ti"].xcom_push(key="return_value", value=shown)
             raise AirflowFailException(f"{table.name}: {shown['reason']}")
         return shown
@@ -257,6 +316,6 @@ def _deleted(outcome: Outcome, attempt: int) -> bool:
     return not outcome.report["dry_run"] and (outcome.report["rows_deleted"] != 0 or attempt > 1)
 
 
-def _texts(value: str | Sequence[str]) -> list[str]:
-    """A template renders to one text."""
-    return [value] if isinstance(value, str) else list(value)
+def _refuse_without_partitions(table: TableSettings) -> None:
+    if table.partitions is None:
+        raise UsageError("partitions were chosen, but the table's settings name no partitions", table=table.path)

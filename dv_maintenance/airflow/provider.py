@@ -4,13 +4,19 @@ Airflow.
 
 from __future__ import annotations
 
-from importlib.metadata import version
+from importlib.metadata import metadata, version
 from typing import Any
 
 __all__ = ["provider_info"]
 
 _NAME = "Deletion vector maintenance"
 _PACKAGE = "dv_maintenance.airflow"
+
+
+def _documentation() -> dict[str, str]:
+    """The address of our own documentation, as far as the package's metadata has one."""
+    urls = dict(text.split(", ", 1) for text in metadata("dv-maintenance").get_all("Project-URL") or ())
+    return {"external-doc-url": urls["Documentation"]} if "Documentation" in urls else {}
 
 
 def provider_info() -> dict[str, Any]:
@@ -24,7 +30,7 @@ def provider_info() -> dict[str, Any]:
         "name": _NAME,
         "description": "Purge deletion vectors, vacuum and write manifests for Delta Lake, Lance and Paimon tables.",
         "versions": [version("dv-maintenance")],
-        "integrations": [{"integration-name": _NAME, "external-doc-url": "https://delta.io", "tags": ["software"]}],
+        "integrations": [{"integration-name": _NAME, "tags": ["software"], **_documentation()}],
         "operators": [each for name in ("operators", "night", "vacuums", "many") for each in modules(name)],
         "sensors": modules("sensor"),
         "hooks": modules("hook"),
@@ -34,11 +40,14 @@ def provider_info() -> dict[str, Any]:
             {
                 "hook-class-name": f"{_PACKAGE}.hook.DvHook",
                 "hook-name": "Table storage",
-                "connection-type": "dv_storage",
+                "connection-type": "dvstorage",
                 "ui-field-behaviour": {
-                    "hidden-fields": ["host", "schema", "login", "password", "port"],
-                    "relabeling": {"extra": "Storage options"},
-                    "placeholders": {"extra": '{"aws_region": "eu-central-1", "aws_secret_access_key": "..."}'},
+                    "hidden-fields": ["schema", "login", "password", "port"],
+                    "relabeling": {"extra": "Storage options", "host": "URI to test"},
+                    "placeholders": {
+                        "extra": '{"aws_region": "eu-central-1", "aws_secret_access_key": "..."}',
+                        "host": "s3://bucket/prefix",
+                    },
                 },
             }
         ],

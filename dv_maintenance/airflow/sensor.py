@@ -6,14 +6,16 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
+from airflow.providers.common.compat.sdk import conf
 from airflow.sdk import BaseSensorOperator, PokeReturnValue
 
+from dv_maintenance.airflow.arguments import known, literal
 from dv_maintenance.airflow.base import TABLE_FIELDS, OnTable
 from dv_maintenance.airflow.tables import in_airflow_terms
 from dv_maintenance.airflow.trigger import DvTrigger
 from dv_maintenance.service import verbs
 from dv_maintenance.service.inspection import inspect_table, reads_now
-from dv_maintenance.service.tables_file import Job
+from dv_maintenance.service.settings import JOBS, Job
 
 __all__ = ["DvSensor"]
 
@@ -22,14 +24,19 @@ class DvSensor(BaseSensorOperator, OnTable):
     """Waits until one of ``jobs`` is due; its XCom says what is due and why. Needs no Spark.
 
     :param jobs: which work to wait for; by default the table's ``jobs``.
-    :param deferrable: wait in the triggerer, without a worker slot; ``False``: poke.
+    :param deferrable: wait in the triggerer, without a worker slot, instead of poking; by default what
+        ``[operators] default_deferrable`` says.
     """
 
     template_fields: Sequence[str] = (*TABLE_FIELDS, "jobs")
 
-    def __init__(self, *, jobs: Sequence[Job] | None = None, deferrable: bool = True, **kwargs: Any) -> None:
+    def __init__(self, *, jobs: Sequence[Job] | None = None, deferrable: bool | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
+        if deferrable is None:
+            deferrable = conf.getboolean("operators", "default_deferrable", fallback=False)
         self.jobs = jobs
+        if literal(jobs):
+            known(jobs or (), JOBS, "jobs")
         self.deferrable = deferrable
 
     def poke(self, context: Any) -> PokeReturnValue:

@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 from airflow.sdk import BaseHook, BaseOperator
 
+from dv_maintenance.airflow.arguments import known, literal
 from dv_maintenance.engine.auto import AutoEngine
 from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.engine.spark import SparkEngine
@@ -19,10 +20,12 @@ if TYPE_CHECKING:
     from dv_maintenance.engine import Engine
     from dv_maintenance.service.engines import EngineOf
 
-__all__ = ["SPARK_FIELDS", "OnSpark", "spark_place"]
+__all__ = ["SPARK_FIELDS", "SPARK_TYPES", "OnSpark", "spark_place"]
 
 SPARK_FIELDS: Final = ("conn_id", "config_kwargs")
 """Templated."""
+SPARK_TYPES: Final = ("spark", "spark_connect")
+_ENGINES: Final = ("spark", "local", "auto")
 
 T = TypeVar("T")
 
@@ -49,6 +52,8 @@ class OnSpark(BaseOperator):
         self.conn_id = conn_id
         self.config_kwargs = config_kwargs or {}
         self.engine = engine
+        if literal(engine):
+            known(engine, _ENGINES, "engine")
 
     def on_engine(self, work: Callable[[EngineOf], T]) -> T:
         """What ``work`` returns. The engine ends with it."""
@@ -82,7 +87,7 @@ def spark_place(connection: Connection | None, settings: Mapping[str, Any]) -> t
     """
     master, conf = "local[*]", {}
     if connection is not None:
-        if connection.conn_type not in {"spark", "spark_connect"}:
+        if connection.conn_type not in SPARK_TYPES:
             raise UsageError(
                 f"connection {connection.conn_id} is of the type {connection.conn_type!r}",
                 next_step="name one of the type spark or spark_connect as conn_id",

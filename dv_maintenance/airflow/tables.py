@@ -8,6 +8,8 @@ from typing import Any
 
 from airflow.providers.common.compat.sdk import AirflowFailException
 
+from dv_maintenance.airflow.folders import configs
+from dv_maintenance.airflow.hook import options_of
 from dv_maintenance.config import Document
 from dv_maintenance.errors import DvMaintenanceError, RetryableError, UsageError
 from dv_maintenance.resources import system_errors
@@ -17,45 +19,43 @@ __all__ = ["in_airflow_terms", "watch_config", "watched"]
 
 
 def watched(
-    table: str | Mapping[str, Any], tables_file: str | None = None, storage_options: Mapping[str, str] | None = None
+    table: str | Mapping[str, Any],
+    tables_file: str | None = None,
+    storage_conn_id: str | None = None,
+    **search: float,
 ) -> TableSettings:
     """The table's settings.
 
     table : its path or URI, or a mapping with the keys of a table in YAML; with ``tables_file``, its name there.
-    storage_options : those of a connection; the table's own take precedence.
+    storage_conn_id : a connection with storage options; the table's own take precedence.
+    search : of ``configs``.
 
-    Raises
-    ------
-    UsageError : names the key, and the file and line.
-    StorageError : a folder of the file can't be listed.
+    Raises UsageError that names the key, and the file and line.
     """
     if tables_file is None:
         entry = {"path": table} if isinstance(table, str) else dict(table)
         found = WatchConfig.of(Document({"tables": [entry]}, "the operator's table")).tables[0]
     else:
-        known = {each.name: each for config in WatchConfig.load_all(tables_file) for each in config.tables}
+        known = {
+            each.name: each for config in configs(tables_file, storage_conn_id, **search) for each in config.tables
+        }
         if not isinstance(table, str) or table not in known:
             raise UsageError(f"{tables_file} has no table {table!r}", next_step=f"choose one of {', '.join(known)}")
         found = known[table]
-    return _with_options(found, storage_options or {})
+    return _with_options(found, options_of(storage_conn_id))
 
 
-def watch_config(tables_file: str, name: str | None, storage_options: Mapping[str, str]) -> WatchConfig:
+def watch_config(tables_file: str, name: str | None, storage_conn_id: str | None, **search: float) -> WatchConfig:
     """The settings of a file, or of the document of this name in it.
 
-    Raises
-    ------
-    UsageError : the file has no such document, or several and ``name`` chooses none; else as :func:`watched`.
-    StorageError : a folder of the file can't be listed.
+    Raises UsageError if the file has no such document, or several and ``name`` chooses none; else as :func:`watched`.
     """
-    configs = [each for each in WatchConfig.load_all(tables_file) if name is None or each.name == name]
-    if len(configs) != 1:
+    found = [each for each in configs(tables_file, storage_conn_id, **search) if name is None or each.name == name]
+    if len(found) != 1:
         wanted = "documents" if name is None else f"documents called {name!r}"
-        raise UsageError(
-            f"{tables_file} has {len(configs)} {wanted} instead of one", next_step="choose one by its name"
-        )
-    tables = tuple(_with_options(each, storage_options) for each in configs[0].tables)
-    return configs[0].model_copy(update={"tables": tables})
+        raise UsageError(f"{tables_file} has {len(found)} {wanted} instead of one", next_step="choose one by its name")
+    options = options_of(storage_conn_id)
+    return found[0].model_copy(update={"tables": tuple(_with_options(each, options) for each in found[0].tables)})
 
 
 def _with_options(table: TableSettings, options: Mapping[str, str]) -> TableSettings:

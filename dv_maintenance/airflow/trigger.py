@@ -8,6 +8,7 @@ Whether to fire is the service's decision, from what became of earlier runs (``o
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from abc import abstractmethod
@@ -22,20 +23,23 @@ from asgiref.sync import sync_to_async
 from dv_maintenance.errors import DvMaintenanceError, redacted
 from dv_maintenance.service.decision import Attempts
 from dv_maintenance.service.evaluation import Evaluation, Limits, evaluate
-from dv_maintenance.service.observe import Observation, Observer
+from dv_maintenance.service.observe import Observer
 from dv_maintenance.service.tables_file import Job, TableSettings
+from dv_maintenance.service.verbs.like_sensor import NoOrchestrator
 
 if TYPE_CHECKING:
     from dv_maintenance.airflow.outcomes import AnnouncedRun
-    from dv_maintenance.service.checks import Finding
+    from dv_maintenance.service.checks import Finding, Severity
     from dv_maintenance.service.due import RunRequest
-    from dv_maintenance.service.reads import Reads
 
 __all__ = ["DvTrigger", "DvVacuumsTrigger"]
 
+_log = logging.getLogger(__name__)
 # The triggerer writes an event into the database within a second or two. An event whose mark is written earlier would
 # be lost if the triggerer were killed in between; with a later one it may fire again, and its run finds nothing due.
 _SECONDS_UNTIL_WRITTEN: Final = 5.0
+# At most, else ten looks: a connection may have credentials that end, and a folder other tables.
+_SECONDS_LOADED: Final = 600.0
 _STATE: Final = "dv_maintenance"
 # Seconds: how long new tables are started, and how much longer a started one may take. Events at most.
 _LIMITS: Final = Limits(budget=35.0, patience=10.0, requests=100)
@@ -57,13 +61,18 @@ class _Memory:
 class _Watch(BaseEventTrigger):
     """The loop of both triggers. Tables stay open between two inspections."""
 
-    def __init__(self, tables_file: str | None, storage_conn_id: str | None, every_seconds: float) -> None:
+    def __init__(
+        self, tables_file: str | None, storage_conn_id: str | None, every_seconds: float, *, checks: bool = False
+    ) -> None:
         super().__init__()
         self.tables_file = tables_file
         self.storage_conn_id = storage_conn_id
         self.every_seconds = every_seconds
-        self._observer = Observer(data_versions=True)
+        self._observer = Observer(data_versions=True, checks=checks)
+        self._checks: dict[tuple[str, str], Severity | None] = {}
         self._loaded: tuple[float | None, list[TableSettings]] | None = None
+        self._until = 0.0
+        self._lasts = min(_SECONDS_LOADED, 10 * every_seconds)
         self._runs: dict[str, dict[Job, AnnouncedRun]] = {}
         self._active: dict[str, AnnouncedRun] = {}
         # Only a look at a changed table finds reasons.
@@ -78,9 +87,8 @@ class _Watch(BaseEventTrigger):
         kept, first = memory, True
         while True:
             try:
-                options = await self._storage_options()
                 # Airflow's own way into a thread: its API can be called there, in every version.
-                found, due = await sync_to_async(self._look)(memory, options, first)
+                found, due = await sync_to_async(self._look)(memory, first)
                 first = False
                 memory = _Memory(found.cursor.to_json(), self._marks(memory.fired, due))
                 if found.requests:
@@ -96,16 +104,22 @@ class _Watch(BaseEventTrigger):
                 self._warn(self._name(), error)
             await sleep(self.every_seconds)
 
-    def _look(self, memory: _Memory, options: Mapping[str, str], first: bool) -> tuple[Evaluation, set[str]]:
+    def _look(self, memory: _Memory, first: bool) -> tuple[Evaluation, set[str]]:
         """In a thread: it reads the tables' logs. The evaluation, and the tables with due work."""
-        if self._loaded is None or self._loaded[0] != self._written():
-            self._loaded = self._written(), self._tables(options)
+        written, now = self._written(), time.monotonic()
+        if self._loaded is None or self._loaded[0] != written or now > self._until:
+            self._loaded = written, self._tables()
+            self._until = now + self._lasts
         tables = self._loaded[1]
         for table in tables:
             if first or table.name in memory.fired or table.name in self._runs:
                 self._ask_for_runs(table)
         found = evaluate(
-            tables, memory.cursor, _Airflow(memory.fired, self._runs, self._active), self._observer, _LIMITS
+            tables,
+            memory.cursor,
+            _Airflow(memory.fired, self._runs, self._active, self._checks),
+            self._observer,
+            _LIMITS,
         )
         if found.reason and found.reason != self._said:
             self.log.info("%s", found.reason)
@@ -157,6 +171,7 @@ class _Watch(BaseEventTrigger):
             "data_version": found.cursor.tables[request.table].data_version,
             "due": list(request.jobs),
             "reasons": {job: list(reasons.get(job, ())) for job in request.jobs},
+            "checks": {name: each for (table, name), each in self._checks.items() if table == request.table and each},
             "attempt": request.failed + 1,
             "work": _work(request),
         }
@@ -168,11 +183,6 @@ class _Watch(BaseEventTrigger):
     def _written(self) -> float | None:
         """When the file of tables was written: it is read again once it has changed."""
         return os.stat(self.tables_file).st_mtime if self.tables_file else None
-
-    async def _storage_options(self) -> Mapping[str, str]:
-        from dv_maintenance.airflow.hook import DvHook
-
-        return {} if self.storage_conn_id is None else await DvHook(self.storage_conn_id).aget_conn()
 
     def _stores(self) -> list[Any]:
         """Of the assets that this trigger serves. Assets whose watchers have equal triggers share one, and then the
@@ -211,7 +221,7 @@ class _Watch(BaseEventTrigger):
         return True
 
     @abstractmethod
-    def _tables(self, options: Mapping[str, str]) -> list[TableSettings]: ...
+    def _tables(self) -> list[TableSettings]: ...
 
     @abstractmethod
     def _event(self, found: list[dict[str, Any]]) -> dict[str, Any]: ...
@@ -220,10 +230,20 @@ class _Watch(BaseEventTrigger):
     def _name(self) -> str: ...
 
 
-class _Airflow:
-    """Answers the queries of an evaluation from what was announced, and what became of it."""
+class _Airflow(NoOrchestrator):
+    """Answers the queries of an evaluation from what was announced, and what became of it.
 
-    def __init__(self, fired: Marks, runs: Runs, active: Mapping[str, AnnouncedRun]) -> None:
+    checks : their last severities, by table and name.
+    """
+
+    def __init__(
+        self,
+        fired: Marks,
+        runs: Runs,
+        active: Mapping[str, AnnouncedRun],
+        checks: dict[tuple[str, str], Severity | None],
+    ) -> None:
+        self.checks = checks
         self.fired = fired
         self.runs = runs
         self.active = active
@@ -264,22 +284,13 @@ class _Airflow:
         run = self.runs.get(table.name, {}).get("vacuum")
         return run.ended if run is not None and run.ended and run.error is None else None
 
-    def last_observed(self, table: TableSettings) -> None:
-        del table
-
-    def downstream(self, table: TableSettings, now: int) -> Reads | None:
-        del table, now
-        return None
-
-    def partition_keys(self, table: TableSettings) -> Sequence[str]:
-        del table
-        return ()
-
-    def record(self, table: TableSettings, observation: Observation) -> None:
-        """Airflow has no place for it."""
-
     def check(self, table: TableSettings, finding: Finding) -> None:
-        """A check of a table is a task of its DAG. What stands in the way of work is in the evaluation's reason."""
+        """Only what is new: a look finds the same until the next commit."""
+        if self.checks.get((table.name, finding.check)) != finding.severity:
+            self.checks[table.name, finding.check] = finding.severity
+            level = logging.INFO if finding.severity is None else logging.WARNING
+            text = "%s: the check %s %s: %s"
+            _log.log(level, text, table.name, finding.check, finding.severity or "passes again", finding.reason)
 
 
 class DvTrigger(_Watch):
@@ -298,7 +309,7 @@ class DvTrigger(_Watch):
         jobs: Sequence[Job] | None = None,
         every_seconds: float = 60,
     ) -> None:
-        super().__init__(tables_file, storage_conn_id, every_seconds)
+        super().__init__(tables_file, storage_conn_id, every_seconds, checks=True)
         self.table = table
         self.jobs = None if jobs is None else list(jobs)
 
@@ -312,10 +323,10 @@ class DvTrigger(_Watch):
         }
         return f"{__name__}.{type(self).__name__}", kwargs
 
-    def _tables(self, options: Mapping[str, str]) -> list[TableSettings]:
+    def _tables(self) -> list[TableSettings]:
         from dv_maintenance.airflow.tables import watched
 
-        found = watched(self.table, self.tables_file, options)
+        found = watched(self.table, self.tables_file, self.storage_conn_id, max_age=self._lasts / 2)
         return [found if self.jobs is None else found.model_copy(update={"jobs": tuple(self.jobs)})]
 
     def _event(self, found: list[dict[str, Any]]) -> dict[str, Any]:
@@ -352,10 +363,10 @@ class DvVacuumsTrigger(_Watch):
         }
         return f"{__name__}.{type(self).__name__}", kwargs
 
-    def _tables(self, options: Mapping[str, str]) -> list[TableSettings]:
+    def _tables(self) -> list[TableSettings]:
         from dv_maintenance.airflow.tables import watch_config
 
-        tables = watch_config(self.file, self.name, options).tables
+        tables = watch_config(self.file, self.name, self.storage_conn_id, max_age=self._lasts / 2).tables
         return [table.model_copy(update={"jobs": ("vacuum",)}) for table in tables if "vacuum" in table.jobs]
 
     def _event(self, found: list[dict[str, Any]]) -> dict[str, Any]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from airflow.providers.common.compat.sdk import AirflowFailException
 
+from dv_maintenance.airflow.arguments import check_flags, is_true, keys_of, literal
 from dv_maintenance.airflow.assets import job_asset
-from dv_maintenance.airflow.base import FILE_FIELDS, OnFile, is_true
+from dv_maintenance.airflow.base import FILE_FIELDS, OnFile
 from dv_maintenance.airflow.lineage import Writes
 from dv_maintenance.airflow.many import problem_of
 from dv_maintenance.airflow.outcomes import events_of, recorded
@@ -16,8 +17,7 @@ from dv_maintenance.airflow.render import as_text, as_xcom
 from dv_maintenance.airflow.tables import in_airflow_terms
 from dv_maintenance.errors import DvMaintenanceError, RetryableError
 from dv_maintenance.service import verbs
-from dv_maintenance.service.outcome import Outcome
-from dv_maintenance.service.tables_file import TableSettings
+from dv_maintenance.service.policies import Policy
 from dv_maintenance.service.text import count
 
 __all__ = ["DvVacuumsOperator"]
@@ -26,22 +26,38 @@ __all__ = ["DvVacuumsOperator"]
 class DvVacuumsOperator(OnFile, Writes):
     """Vacuums every table with ``vacuum`` in the file, one after the other. Needs no Spark.
 
+    :param guards: keys of the policies for this run; lists extend the policies'.
     :param only_if_due: only the tables that the run's events name, and of these only what is still due.
+    :param dry_run: only list what would be deleted.
     :param fail: as of :class:`DvNightOperator`.
 
     A table that fails stops no other. A transient error is retried with the task, as long as it has retries.
     """
 
-    template_fields: Sequence[str] = (*FILE_FIELDS, "only_if_due")
+    template_fields: Sequence[str] = (*FILE_FIELDS, "guards", "only_if_due", "dry_run")
 
-    def __init__(self, *, only_if_due: bool | str = False, fail: bool = True, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *,
+        guards: Mapping[str, Any] | None = None,
+        only_if_due: bool | str = False,
+        dry_run: bool | str = False,
+        fail: bool = True,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
+        self.guards = guards
         self.only_if_due = only_if_due
+        self.dry_run = dry_run
         self.fail = fail
+        if literal(guards):
+            Policy.from_mapping(keys_of(guards), f"guards of {self.task_id}")
+        check_flags(self, "only_if_due", "dry_run")
 
     def execute(self, context: Any) -> dict[str, Any]:
         with in_airflow_terms():
-            only_if_due = is_true(self.only_if_due, "only_if_due")
+            only_if_due, dry_run = is_true(self.only_if_due, "only_if_due"), is_true(self.dry_run, "dry_run")
+            guards = keys_of(self.guards)
             named = _named(context) if only_if_due else set()
             tables = [each for each in self.config().tables if "vacuum" in each.jobs]
         sentences: dict[str, str] = {}
@@ -52,7 +68,9 @@ class DvVacuumsOperator(OnFile, Writes):
                 continue
             try:
                 with recorded(context, table, "vacuum"):
-                    outcome = _vacuumed(table, only_if_due=only_if_due)
+                    opened = verbs.opened(table)
+                    clean = verbs.nothing_due(table, opened, "vacuum") if only_if_due else None
+                    outcome = clean or verbs.vacuum_by_policy(table, opened, guards=guards, dry_run=dry_run)[0]
             except DvMaintenanceError as error:
                 self.log.warning("%s: %s", table.name, error)
                 errors[table.name], failed[table.name] = error, str(error)
@@ -71,12 +89,6 @@ class DvVacuumsOperator(OnFile, Writes):
             context["ti"].xcom_push(key="return_value", value=shown)
             raise AirflowFailException(problem)
         return shown
-
-
-def _vacuumed(table: TableSettings, *, only_if_due: bool) -> Outcome:
-    opened = verbs.opened(table)
-    clean = verbs.nothing_due(table, opened, "vacuum") if only_if_due else None
-    return clean or verbs.vacuum_by_policy(table, opened)[0]
 
 
 def _named(context: Any) -> set[str]:

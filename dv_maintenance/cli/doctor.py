@@ -22,7 +22,7 @@ __all__ = ["doctor"]
 _PROJECT = "dv-maintenance"
 # Spark tasks spill rows and buffer new files there.
 _TEMP_BYTES = 1 << 30
-_FACES = {"dagster": "for assets, sensors and checks"}
+_FACES = {"airflow": "for Airflow's operators", "dagster": "for assets, sensors and checks"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,8 @@ def doctor(args: Namespace, out: Output) -> int:
     if args.try_writing and not args.table:
         raise UsageError("--try-writing needs a TABLE", next_step="see 'dvm doctor --help'")
     of_table, kind, damaged = _table(args, out) if args.table else (None, None, False)
-    checks = [_python(), _java(), *(_package(*each) for each in _requirements(kind)), _temp()]
+    packages = [_package(*each) for each in _requirements(kind)]
+    checks = [_python(), _java(), *packages, *_pyspark_client(), _temp()]
     checks += [] if of_table is None else [of_table]
     checks += [_put_if_absent(args, out)] if args.try_writing else []
     out.result({"checks": [asdict(check) for check in checks]}, lambda: _text(checks))
@@ -111,6 +112,19 @@ def _package(requirement: Requirement, optional: str | None) -> Check:
         good = optional is not None
     how = f"pip install '{requirement.name}{requirement.specifier}'"
     return _checked(requirement.name, good, found, needed, how)
+
+
+def _pyspark_client() -> list[Check]:
+    """Airflow's Spark provider requires it. It installs into the folder of pyspark, and the later one wins."""
+    found = {}
+    for name in ("pyspark", "pyspark-client"):
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            return []
+    client, same = found["pyspark-client"], found["pyspark"] == found["pyspark-client"]
+    how = "pip install 'dv-maintenance[spark-provider]': of equal versions, the files are the same"
+    return [_checked("pyspark-client", same, client, f"{found['pyspark']}, as pyspark", how)]
 
 
 def _range(specifier: SpecifierSet) -> str:

@@ -53,6 +53,8 @@ def run_all(
     of :func:`stopped_at` is up, with an OutOfTimeError.
     """
     failed = Event()
+    # All of them: a signal may end this thread between taking one from the queue and reporting it.
+    results: list[tuple[int, RewriteResult]] = []
     # Results with their numbers. At the end of a job ``None``, or the error that ended it.
     arrived: SimpleQueue[tuple[int, RewriteResult] | BaseException | None] = SimpleQueue()
 
@@ -62,6 +64,7 @@ def run_all(
             # The thread of a job that failed is free before the loop below knows.
             if not failed.is_set():
                 for each in run_one(job):
+                    results.append(each)
                     arrived.put(each)
         except BaseException as raised:  # noqa: BLE001 - raised again below
             failed.set()
@@ -82,8 +85,8 @@ def run_all(
                     left -= 1
                     continue
                 number, result = each
-                found[number] = result
                 report(result)
+                found[number] = result
         except BaseException:
             failed.set()
             pool.shutdown(wait=False, cancel_futures=True)
@@ -92,10 +95,10 @@ def run_all(
                 stop()
                 if not wait([job for job in begun if not job.cancelled()], _STOP_SECONDS).not_done:
                     break
-            while not arrived.empty():
-                if isinstance(each := arrived.get(), tuple):
+            for number, result in results:
+                if number not in found:
                     with suppress(Exception):
-                        report(each[1])
+                        report(result)
             raise
     return [found[number] for number in sorted(found)]
 

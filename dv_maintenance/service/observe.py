@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -65,7 +65,7 @@ class Observer:
     def __init__(self, *, data_versions: bool, checks: bool = False) -> None:
         self.data_versions = data_versions
         self.checks = checks
-        self._open: dict[str, tuple[Table, Looks]] = {}
+        self._open: dict[str, tuple[Mapping[str, str], tuple[Table, Looks]]] = {}
 
     def probe(self, watched: TableSettings, last: TableState | None) -> Probe:
         """The table's newest version, which :meth:`observe` needs. Raises the errors of the table."""
@@ -95,10 +95,12 @@ class Observer:
             return self._observe(watched, *self._opened(watched), last, newest, busy, observed, downstream)
 
     def _opened(self, watched: TableSettings) -> tuple[Table, Looks]:
-        found = self._open.get(watched.name)
-        if found is None:
+        options, found = self._open.get(watched.name, (None, None))
+        if found is None or options != watched.storage_options:
+            # Credentials may end: the table is the same, and what was found out about it still holds.
             table = open_table(watched.path, watched.format, watched.storage_options)
-            found = self._open[watched.name] = table, Looks()
+            found = table, Looks() if found is None else found[1]
+            self._open[watched.name] = watched.storage_options, found
         return found
 
     @contextmanager
@@ -170,7 +172,7 @@ class Observer:
         """
         if watched.name not in self._open:
             return None
-        table, _ = self._open[watched.name]
+        table, _ = self._opened(watched)
         return _readable(table, table.snapshot())
 
     @staticmethod

@@ -90,7 +90,8 @@ class Entry(settings.Keys):
     owners: tuple[str, ...] = Field(default=(), description="Email addresses, or team:NAME.")
     tags: Mapping[str, str] = Field(default_factory=dict, description="Tags, added to those of the defaults.")
     pool: str | None = Field(
-        default=None, description="Dagster: the pool in which its work waits; by default one of its own."
+        default=None,
+        description="The pool in which its work waits. Dagster: by default one of its own; Airflow: it must exist.",
     )
     op_tags: Mapping[str, Any] = Field(
         default_factory=dict, description="Dagster: tags of the ops that maintain it, such as dagster-k8s/config."
@@ -234,7 +235,8 @@ class WatchConfig(settings.Keys):
         "spark_session.",
     )
     default_status: settings.Status = Field(
-        default="stopped", description="running: sensors and schedules run as soon as the location is loaded."
+        default="stopped",
+        description="running: sensors and schedules run as soon as they are loaded, and Airflow's DAGs are not paused.",
     )
     window: Window | None = Field(
         default=None, description="When files may be rewritten: one run works through all tables then."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -86,7 +87,8 @@ KEY = {
 }
 ACCOUNT = {"azure_storage_account_name": "lake"}
 CASES: list[tuple[str, dict[str, Any], dict[str, str]]] = [
-    ("", {"conn_type": "dv_storage", "extra": {"aws_region": "x", "n": 1}}, {"aws_region": "x", "n": "1"}),
+    ("", {"conn_type": "dvstorage", "extra": {"aws_region": "x", "n": 1}}, {"aws_region": "x", "n": "1"}),
+    ("", {"conn_type": "dv_storage", "extra": {"aws_region": "x"}}, {"aws_region": "x"}),
     (
         "s3",
         {"conn_type": "aws", "login": "id", "password": "secret", "extra": {"region_name": "eu-central-1"}},
@@ -141,10 +143,13 @@ CASES: list[tuple[str, dict[str, Any], dict[str, str]]] = [
     ),
 ]
 REFUSED = [
-    ({"conn_type": "aws", "extra": {"role_arn": "arn:x", "password": "hidden"}}, "sets role_arn"),
-    ({"conn_type": "google_cloud_platform", "extra": {"impersonation_chain": "a"}}, "sets impersonation_chain"),
+    ({"conn_type": "aws", "extra": {"role_arn": "arn:x", "password": "hidden"}}, "sets role_arn, which only its"),
+    (
+        {"conn_type": "google_cloud_platform", "extra": {"impersonation_chain": "a"}},
+        "pip install apache-airflow-providers-google",
+    ),
     ({"conn_type": "postgres"}, "is of the type 'postgres'"),
-    ({"conn_type": "dv_storage", "extra": [1]}, "not a JSON object"),
+    ({"conn_type": "dvstorage", "extra": [1]}, "not a JSON object"),
 ]
 
 
@@ -164,3 +169,88 @@ def test_the_client_of_the_storage_knows_every_option(kind: str, options: dict[s
     assert Access().open_store(f"{kind}://bucket", options)
     with pytest.raises(Exception, match="no_such_option"):
         Access().open_store(f"{kind}://bucket", options | {"no_such_option": "1"})
+
+
+HOOK = """
+import json, os, sys
+from types import ModuleType, SimpleNamespace
+from airflow.sdk import Connection
+from airflow.sdk.configuration import conf
+from dv_maintenance.airflow import DvHook, DvSensor
+from dv_maintenance.airflow.hook import storage_options
+
+tested = {}
+for name, kind, host, extra in (
+    ("there", "dvstorage", "file://" + os.getcwd(), {}),
+    ("nowhere", "dvstorage", None, {"aws_region": "x"}),
+    ("misspelled", "dvstorage", "s3://lake/x", {"aws_regoin": "x", "aws_secret_access_key": "hush"}),
+    ("other", "postgres", None, {}),
+):
+    os.environ[f"AIRFLOW_CONN_{name.upper()}"] = json.dumps({"conn_type": kind, "host": host, "extra": extra})
+    tested[name] = DvHook(name).test_connection()
+
+# What the provider's hook obtains for a role.
+module = ModuleType("airflow.providers.amazon.aws.hooks.base_aws")
+class AwsGenericHook:
+    region_name = "eu-central-1"
+    def __init__(self, aws_conn_id, client_type): self.asked = aws_conn_id, client_type
+    def get_credentials(self): return SimpleNamespace(access_key=self.asked[0], secret_key="s", token="t")
+module.AwsGenericHook = AwsGenericHook
+path = "airflow.providers.amazon.aws.hooks"
+for at in ("airflow.providers.amazon", "airflow.providers.amazon.aws", path):
+    sys.modules[at] = ModuleType(at)
+sys.modules[module.__name__] = module
+role = json.dumps({"role_arn": "arn:x", "endpoint_url": "https://s3.example.net"})
+session = storage_options(Connection(conn_id="lake", conn_type="aws", login="id", password="secret", extra=role))
+
+waits = []
+for default in ("False", "True"):
+    os.environ["AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE"] = default
+    waits.append(DvSensor(task_id="due" + default, table="orders").deferrable)
+print(json.dumps([tested, session, waits]))
+"""
+
+
+def test_connections_are_tested_roles_assumed_and_the_default_of_waiting_followed(in_airflow: Script) -> None:
+    text = in_airflow(HOOK)
+    tested, session, waits = json.loads(text.splitlines()[-1])
+    assert {name: good for name, (good, _) in tested.items()} == {
+        "there": True,
+        "nowhere": True,
+        "misspelled": False,
+        "other": False,
+    }
+    assert "unknown storage option 'aws_regoin'" in tested["misspelled"][1]
+    assert "hush" not in text
+    assert session == {
+        "aws_access_key_id": "lake",
+        "aws_secret_access_key": "s",
+        "aws_session_token": "t",
+        "aws_region": "eu-central-1",
+        "aws_endpoint": "https://s3.example.net",
+    }
+    assert waits == [False, True]
+
+
+CONNECTIONS = """
+import json, os
+from dv_maintenance.airflow import dv_maintenance_dags
+os.environ["AIRFLOW_CONN_LAKE"] = '{"conn_type": "aws"}'
+os.environ["AIRFLOW_CONN_OTHER"] = '{"conn_type": "http"}'
+def said(**given):
+    try:
+        return dv_maintenance_dags("tables.yaml", **given)[0].doc_md
+    except Exception as error:
+        return f"{type(error).__name__} {error}"
+print(json.dumps([said(), said(storage_conn_id="lake"), said(spark_conn_id="nowhere"), said(storage_conn_id="other"),
+                  said(spark_conn_id="lake")]))
+"""
+
+
+def test_a_missing_connection_shows_in_the_page_and_a_wrong_one_is_an_error(in_airflow: Script, tmp_path: Path) -> None:
+    (tmp_path / "tables.yaml").write_text("tables: [{path: orders}]\n")
+    none, good, missing, other, spark = json.loads(in_airflow(CONNECTIONS).splitlines()[-1])
+    assert (none, good) == (None, None)
+    assert missing.startswith("There is no connection `nowhere`")
+    assert other.startswith("UsageError the type of connection other can't be 'http'")
+    assert "choose from spark, spark_connect" in spark

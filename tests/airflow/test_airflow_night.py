@@ -149,10 +149,14 @@ def test_a_night_and_vacuums(in_airflow: Callable[[str], str], tmp_path: Path) -
 
     assert found["closed"]["shown"]["tables"]["c"].startswith("Waited: ")
     assert found["dags"] == {
-        "closed.c": ["NullTimetable", ["check", "vacuum"]],
-        "closed_night": ["CronTriggerTimetable", ["check", "night"]],
+        "closed.c": ["NullTimetable", ["check", "done", "vacuum"]],
+        "closed_night": ["Clock", ["check", "checks", "night"]],
         "closed_vacuum": ["AssetTriggeredTimetable", ["check", "vacuum"]],
-        "short.c": ["NullTimetable", ["check", "vacuum"]],
-        "short_night": ["NullTimetable", ["check", "night"]],
+        "short.c": ["NullTimetable", ["check", "done", "vacuum"]],
+        "short_night": ["NullTimetable", ["check", "checks", "night"]],
         "short_vacuum": ["AssetTriggeredTimetable", ["check", "vacuum"]],
+    } | {
+        f"{name}_{preset}": ["NullTimetable", [preset, "tables"]]
+        for name in ("closed", "short")
+        for preset in ("plan", "purge")
     }

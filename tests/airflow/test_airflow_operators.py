@@ -52,6 +52,16 @@ LOCAL = (
     due >> tables >> days >> again >> vacuum >> manifest >> warns >> night >> after >> fails
 """
 )
+SHORT = (
+    HEAD
+    + """
+    tables = DvOptimizeOperator.partial(task_id="tables", engine="local").expand(table=["{{ params.lake }}/a"])
+    named = {"path": LAKE + "/f", "asset": {"name": "of customers"}}
+    deletes = DvDeleteOperator(task_id="deletes", table=named, engine="local", where="id < 500")
+    fails = DvCheckOperator(task_id="fails", table=LAKE + "/f", retries=2)
+    tables >> deletes >> fails
+"""
+)
 ON_SPARK = (
     HEAD
     + """
@@ -108,10 +118,32 @@ def with_dvs(lake: Path, name: str) -> list[str | None]:
     return [each.partition["day"] for each in found.partitions if each.counts.files_with_dv]
 
 
+def test_a_run_of_some(airflow_environment: Path, tmp_path: Path) -> None:
+    """The short form of the next test: mapped and not, with events, one that fails."""
+    build(tmp_path, "a", "f")
+    lineage = {"type": "file", "log_file_path": str(tmp_path / "lineage"), "append": True}
+    airflow = Airflow(tmp_path / "home", AIRFLOW__OPENLINEAGE__TRANSPORT=json.dumps(lineage))
+    done = run(airflow, tmp_path, SHORT)
+    assert {key: state for key, (state, _) in done.items()} == {
+        ("tables", 0): "success",
+        ("deletes", -1): "success",
+        ("fails", -1): "failed",
+    }
+    assert done["tables", 0][1]["rows_purged"] == 1200
+    assert "deleted_ratio: 50.00%" in done["fails", -1][1]["reason"]
+    assert [event["rows_deleted"] for event in airflow.events("of customers")] == [300]
+    written = outputs((tmp_path / "lineage").read_text())
+    assert {task: [name for name, _ in tables] for task, tables in written.items() if tables} == {
+        "tables": [str(tmp_path / "a")],
+        "deletes": [str(tmp_path / "f")],
+    }
+
+
+@pytest.mark.deep
 def test_a_run_of_each(airflow_environment: Path, tmp_path: Path) -> None:
     build(tmp_path, "a", "b", "c", "d", "e", "f")
     (tmp_path / "night.yaml").write_text("budget: 30m\ntables: [{path: e}, {path: a}]\n")
-    connection = json.dumps({"conn_type": "dv_storage", "extra": {"some_option": "x"}})
+    connection = json.dumps({"conn_type": "dvstorage", "extra": {"some_option": "x"}})
     lineage = {"type": "file", "log_file_path": str(tmp_path / "lineage"), "append": True}
     airflow = Airflow(
         tmp_path / "home", AIRFLOW_CONN_LAKE=connection, AIRFLOW__OPENLINEAGE__TRANSPORT=json.dumps(lineage)

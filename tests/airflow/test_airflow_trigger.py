@@ -27,7 +27,7 @@ from dv_maintenance.service import evaluation, verbs
 from dv_maintenance.testing.delta_builder import DeltaBuilder
 from support.attempts import CASES
 
-module._SECONDS_UNTIL_WRITTEN = 0.05
+module._SECONDS_UNTIL_WRITTEN = 0.02
 VALUES = TypeAdapter(JsonValue)
 
 class Store:
@@ -91,7 +91,7 @@ def ends(event, run_id, how):
     states[run_id] = "success" if how == "idle" else "failed"
 
 def start(keeps=True, **stores):
-    _, kwargs = DvTrigger("orders", jobs=["optimize"], every_seconds=0.05).serialize()
+    _, kwargs = DvTrigger("orders", jobs=["optimize"], every_seconds=0.02).serialize()
     trigger = DvTrigger(**kwargs)
     trigger.asset_state_store = (stores.get("stores") or store) if keeps else None
     into = events
@@ -108,10 +108,10 @@ def looked(*args, **kwargs):
 evaluate, module.evaluate = module.evaluate, looked
 
 async def rest():
-    # Until three looks have begun and ended, however busy the machine is, and an event has been written down.
+    # Until two looks have begun and ended, however busy the machine is, and an event has been written down.
     begun, until = looks, time.monotonic() + 30
-    while looks < begun + 4 and time.monotonic() < until: await asyncio.sleep(0.02)
-    await asyncio.sleep(0.15)
+    while looks < begun + 3 and time.monotonic() < until: await asyncio.sleep(0.02)
+    await asyncio.sleep(0.1)
 async def kill(task):
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
@@ -144,6 +144,7 @@ async def once_per_change_and_neither_twice_nor_never_after_a_restart():
     await kill(watcher)
     assert [each["data_version"] for each in events] == [2, 4, 5]
     assert all(each["due"] == ["optimize"] for each in events)
+    assert (events[0]["checks"], events[-1]["checks"]) == ({}, {"deleted_ratio": "error"}), events
 
 async def without_a_store_only_a_restart_repeats_what_is_still_due():  # Airflow before 3.3
     watcher = start(keeps=False); delete(100); await rest(); assert len(events) == 1, events

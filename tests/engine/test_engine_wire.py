@@ -182,6 +182,21 @@ def test_the_end_of_the_time_stops_what_runs_and_what_is_about_to() -> None:
     assert run_all(["a"], lambda job: [(0, job)], at_once=1, on_done=None) == ["a"]
 
 
+def test_a_signal_loses_no_result() -> None:
+    """One that ends this thread after a result was taken from the queue and before it was noted: its file stayed."""
+    noted: list[Any] = []
+    signals = iter([SystemExit("killed")])
+
+    def on_done(result: Any) -> None:
+        for signal in signals:
+            raise signal
+        noted.append(result)
+
+    with pytest.raises(SystemExit):
+        run_all(["a"], lambda job: [(0, job)], at_once=1, on_done=on_done)
+    assert noted == ["a"]
+
+
 def test_an_error_of_the_caller_ends_a_run_too() -> None:
     done: list[Any] = []
 

@@ -15,13 +15,28 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
+from dv_maintenance.service.cursor import Cursor
+from dv_maintenance.tables import open_table
 from support.places import ROOT
 from support.unprivileged import obeying_permissions
 
-__all__ = ["ENVIRONMENT", "PARTS", "Airflow", "eventually", "without_airflow"]
+__all__ = [
+    "ENVIRONMENT",
+    "EVERY_SECONDS",
+    "PARTS",
+    "Airflow",
+    "due",
+    "ended",
+    "eventually",
+    "maintain",
+    "watched_up_to_now",
+    "without_airflow",
+]
 
 ENVIRONMENT = Path(os.environ.get("DVM_AIRFLOW", ROOT / ".cache" / "airflow"))
 """Where ``make airflow-environment`` puts Airflow: an environment of its own, from the same lock."""
+EVERY_SECONDS = 3
+"""How often watchers look."""
 PARTS = ("api-server", "dag-processor", "scheduler", "triggerer")
 
 
@@ -201,3 +216,52 @@ def eventually(what: str, true: Callable[[], Any], *, seconds: float = 120, ever
             return found
         time.sleep(every)
     raise AssertionError(f"not within {seconds} s: {what}")
+
+
+def maintain(airflow: Airflow, folder: Path, name: str, *tables: str) -> Path:
+    """A file of tables, and a DAG for each, unpaused and watching."""
+    file = folder / "tables.yaml"
+    entries = [f"- {{path: {table}, jobs: [optimize]}}" for table in tables]
+    head = [f"name: {name}", f"sensor: {{every_seconds: {EVERY_SECONDS}}}", "spark: {engine: local}", "tables:"]
+    file.write_text("\n".join([*head, *entries]))
+    (airflow.dags / f"{name}.py").write_text(
+        f"from dv_maintenance.airflow import dv_maintenance_dags\n\ndv_maintenance_dags({str(file)!r}, fail_on=None)\n"
+    )
+    airflow.unpause(*(f"{name}.{table}" for table in tables))
+    for table in tables:
+        watched_up_to_now(airflow, folder / table)
+    return file
+
+
+def due(table: Path) -> str:
+    """The asset that a watcher of the table updates, in whichever file of tables."""
+    return f"file://{table}?dv=due&name=%"
+
+
+def watched_up_to_now(airflow: Airflow, table: Path) -> None:
+    """The watcher has seen the newest version. It fires for what it sees before it writes down that it saw it."""
+    version = open_table(str(table)).version()
+
+    def seen() -> bool:
+        kept = airflow.rows(
+            "select s.value from asset_state_store s join asset a on a.id = s.asset_id where a.name like ?",
+            due(table),
+        )
+        cursors = [Cursor.from_json(json.loads(value)["cursor"]) for (value,) in kept]
+        return version in {state.inspection.version for cursor in cursors for state in cursor.tables.values()}
+
+    eventually(f"{table.name} was seen at version {version}", seen)
+
+
+def ended(airflow: Airflow, dag: str, runs: int, watched: Path | None = None) -> list[dict[str, Any]]:
+    """All runs, once that many have ended and the table's watcher has seen what they wrote."""
+
+    def all_of_them() -> bool:
+        found = airflow.runs(dag)
+        return len(found) >= runs and all(run["state"] in {"success", "failed"} for run in found)
+
+    eventually(f"{runs} runs of {dag}", all_of_them, seconds=300)
+    if watched is not None:
+        watched_up_to_now(airflow, watched)
+        eventually(f"no run of {dag} is at work", all_of_them)
+    return airflow.runs(dag)

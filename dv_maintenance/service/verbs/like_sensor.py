@@ -24,9 +24,11 @@ from dv_maintenance.service.verbs.state import opened
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from dv_maintenance.service.checks import Finding
     from dv_maintenance.service.decision import Decision
     from dv_maintenance.service.due import RunRequest
     from dv_maintenance.service.evaluation import Orchestrator
+    from dv_maintenance.service.observe import Observation
     from dv_maintenance.service.tables_file import TableSettings, WatchConfig
 
 __all__ = ["NoOrchestrator", "plan_like_sensor"]
@@ -36,19 +38,22 @@ _UNKNOWN: Final = ("runs at work", "runs that ended", "when the last vacuum ende
 
 
 class NoOrchestrator:
-    """Knows of no run. See :class:`~dv_maintenance.service.evaluation.Orchestrator`."""
+    """Knows of no run, and records nothing. See :class:`~dv_maintenance.service.evaluation.Orchestrator`."""
 
-    def busy(self, table: TableSettings) -> None:
+    def busy(self, table: TableSettings) -> str | None:
         del table
+        return None
 
     def attempts(self, request: RunRequest) -> Attempts:
         del request
         return Attempts()
 
-    def last_vacuum(self, table: TableSettings) -> None:
+    def last_vacuum(self, table: TableSettings) -> int | None:
         del table
+        return None
 
-    last_observed = last_vacuum
+    def last_observed(self, table: TableSettings) -> None:
+        del table
 
     def downstream(self, table: TableSettings, now: int) -> None:
         del table, now
@@ -57,10 +62,11 @@ class NoOrchestrator:
         del table
         return ()
 
-    def record(self, table: TableSettings, found: object) -> None:
+    def record(self, table: TableSettings, observation: Observation) -> None:
         """Nobody reads it."""
 
-    check = record
+    def check(self, table: TableSettings, finding: Finding) -> None:
+        """Nobody reads it."""
 
 
 def plan_like_sensor(

@@ -18,11 +18,21 @@ if TYPE_CHECKING:
     from dv_maintenance.service.outcome import Outcome
     from dv_maintenance.tables.table import Table
 
-__all__ = ["delete_rows", "merge_rows", "update_rows"]
+__all__ = ["check_selection", "delete_rows", "merge_rows", "update_rows"]
 
 _log = logging.getLogger(__name__)
 
 _NO_SQL = "can't evaluate Spark SQL"
+
+
+def check_selection(where: str | None, keys: str | None, uri: str | None = None) -> None:
+    """Raises UsageError if both or neither are given."""
+    if (where is None) == (keys is None):
+        raise UsageError(
+            "exactly one of 'where' and 'keys' selects the rows",
+            table=uri,
+            next_step="to delete every row, give the condition true",
+        )
 
 
 def delete_rows(
@@ -44,12 +54,7 @@ def delete_rows(
     """
     from dv_maintenance.dml.delete import delete
 
-    if (where is None) == (keys is None):
-        raise UsageError(
-            "exactly one of 'where' and 'keys' selects the rows",
-            table=table.uri,
-            next_step="to delete every row, give the condition true",
-        )
+    check_selection(where, keys, table.uri)
     started = engine() if keys is None else spark_of(engine, table, "can't compare keys")
     _log.info("looking for the rows to delete")
     return of_changes(delete(table, started, where, keys=keys, on=on, dry_run=dry_run))

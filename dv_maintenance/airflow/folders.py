@@ -1,0 +1,104 @@
+"""The folders of a file of tables. Watchers search them; a Variable has what they found for the DAG processor, which
+reads the file every half a minute, and for tasks. Whatever keeps a folder from being searched stops nothing else.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from hashlib import sha256
+from math import inf
+from typing import Any, Final
+
+import orjson
+from airflow.sdk import Variable
+
+from dv_maintenance.airflow.hook import options_of
+from dv_maintenance.errors import UsageError, redacted
+from dv_maintenance.service.tables_file import TableSettings, TablesFolder, WatchConfig
+from dv_maintenance.storage import absolute_uri
+from dv_maintenance.tables.find import FoundTable, find_tables
+
+__all__ = ["configs"]
+
+_log = logging.getLogger(__name__)
+_SECONDS_AFTER_ERROR: Final = 300.0
+
+Kept = dict[str, Mapping[str, Any]]
+"""By the folder's URI: ``tables``, each a path below it and a format; ``at``, epoch seconds; ``error``, why the last
+search failed. Patterns and settings are applied later, and storage options are not kept.
+"""
+
+
+def configs(
+    tables_file: str, storage_conn_id: str | None = None, *, max_age: float = inf, timeout: float = 300
+) -> list[WatchConfig]:
+    """Every document of a file, with the tables in its folders.
+
+    max_age : seconds after which a folder is searched again.
+    timeout : seconds that a search may take.
+
+    Raises UsageError that names the key, the file and the line.
+    """
+    documents = WatchConfig.read(tables_file)
+    places = sorted({absolute_uri(folder.path) for config, _ in documents for folder in config.folders})
+    if not places:
+        return [config for config, _ in documents]
+    # Not by the file: a DAG bundle has it elsewhere in each process.
+    name = f"dv_maintenance.folders.{sha256(orjson.dumps(places)).hexdigest()[:8]}"
+    kept = _kept(name)
+    now: Kept = dict(kept)
+
+    def find(folder: TablesFolder) -> list[TableSettings]:
+        place = absolute_uri(folder.path)
+        last = now.get(place)
+        age = inf if last is None else time.time() - last["at"]
+        if last is None or age > (min(max_age, _SECONDS_AFTER_ERROR) if last["error"] else max_age):
+            tables, error = last["tables"] if last else [], None
+            try:
+                tables = _searched(folder, storage_conn_id, timeout)
+            except Exception as raised:  # noqa: BLE001 (what was found before still holds, and so does the rest)
+                error = redacted(f"{type(raised).__name__}: {raised}")
+            last = now[place] = {"tables": tables, "at": time.time(), "error": error}
+        if last["error"]:
+            _log.warning("%s could not be searched for tables: %s", place, last["error"])
+        try:
+            return folder.among([FoundTable(*each) for each in last["tables"]])
+        except UsageError as error:
+            _log.warning("%s", error)
+            return []
+
+    found = [
+        config.model_copy(update={"tables": tuple(table for _, table in config.located(document.where, find))})
+        for config, document in documents
+    ]
+    if now != kept:
+        _keep(name, {place: now[place] for place in places if place in now})
+    return found
+
+
+def _searched(folder: TablesFolder, storage_conn_id: str | None, timeout: float) -> list[list[str]]:
+    options = {**options_of(storage_conn_id), **folder.storage_options}
+    pool = ThreadPoolExecutor(1)
+    search: Callable[[], list[FoundTable]] = lambda: find_tables(folder.path, options)  # noqa: E731
+    try:
+        return [[each.path, each.format] for each in pool.submit(search).result(timeout)]
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _kept(name: str) -> Kept:
+    try:
+        return dict(orjson.loads(Variable.get(name, default="{}")))
+    except Exception as error:  # noqa: BLE001 (then it is searched)
+        _log.debug("no folders are kept: %s", error)
+        return {}
+
+
+def _keep(name: str, found: Kept) -> None:
+    try:
+        Variable.set(name, orjson.dumps(found).decode(), description="The tables in the folders of a file of tables.")
+    except Exception as error:  # noqa: BLE001 (then it is searched again)
+        _log.warning("the tables in folders could not be kept: %s", redacted(str(error)))
