@@ -138,10 +138,8 @@ class DvOptimizeOperator(_Rewrites):
             )
         if keys:
             _refuse_without_partitions(on.table)
-        purge, dry_run = is_true(self.purge, "purge"), is_true(self.dry_run, "dry_run")
-        return verbs.optimize(
-            on.table, on.opened, engine, keys, changes=keys_of(self.policy), purge=purge, dry_run=dry_run
-        )
+        request = verbs.RewriteRequest(purge=is_true(self.purge, "purge"), dry_run=is_true(self.dry_run, "dry_run"))
+        return verbs.optimize(on.table, on.opened, engine, keys, changes=keys_of(self.policy), request=request)
 
 
 class DvManifestOperator(_Rewrites):
