@@ -209,7 +209,8 @@ class Snapshot:
 
     def units(self) -> npt.NDArray[np.int64] | None:
         """One number per file: files that were clustered together have the same, from 0 on, and only such files may be
-        merged, neighbours by their names. Other files have -1. ``None``: no file was clustered.
+        merged, neighbours by their names. Files that may be merged with all that were not clustered have -1, those that
+        may be merged with none have other numbers below. ``None``: all have -1.
         """
         return None
 

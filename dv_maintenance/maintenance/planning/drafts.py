@@ -112,7 +112,7 @@ def _groups(snapshot: Snapshot, facts: FileFacts, why: Codes, merged: Bools) -> 
         yield from ((run, True) for run in _runs(numbers, facts, why != KEEP, why == EMPTY))
         return
     units = snapshot.units()
-    clustered = np.zeros(len(why), np.bool_) if units is None else (units >= 0) & (why != EMPTY)
+    clustered = np.zeros(len(why), np.bool_) if units is None else (units != -1) & (why != EMPTY)
     yield from ((rows, False) for rows in _by_partition(snapshot, facts, np.where(clustered, KEEP, why)))
     if units is not None and (clustered & (why != KEEP)).any():
         # A clustered file with rows to purge keeps its range of values, and so a file of its own.
@@ -132,7 +132,7 @@ def _places(snapshot: Snapshot, units: Ints) -> Ints:
         len(units)
     )
     # One is left out between units.
-    return places + np.maximum(units, 0)
+    return places + np.unique(units, return_inverse=True)[1]
 
 
 def _tiers(rows: Ints, live: Ints, clean: Bools, *, ordered: bool) -> Iterator[tuple[Ints, bool]]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from dv_maintenance.errors import DamagedTableError, RefusedError, UnsupportedFeatureError, UsageError
 from dv_maintenance.remedies import Remedy, run
 from dv_maintenance.tables.delta.log.actions import FEATURE_READER, FEATURE_WRITER, Protocol
+from dv_maintenance.tables.delta.rows.shredded import SHREDDING
 
 if TYPE_CHECKING:
     from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
@@ -40,18 +41,22 @@ _READABLE: Final = frozenset(
 
 # Features that a rewrite of files with dataChange=false satisfies, because it leaves the metadata and the rows as
 # they are.
-_REWRITABLE: Final = (_READABLE - {"variantShredding", "variantShredding-preview"}) | {
+_REWRITABLE: Final = _READABLE | {
     "allowColumnDefaults",
     "appendOnly",
     "changeDataFeed",
     "checkConstraints",
     "checkpointProtection",  # forbids cleaning the log, which we never do
     "clustering",
+    "collations",  # how strings compare, not how files store them; bounds by a collation may be left out
+    "columnMappingUsageTracking",  # of columns that are dropped or renamed, which a rewrite never does
     "domainMetadata",
     "generatedColumns",
     "icebergCompatV1",
     "icebergCompatV2",
     "icebergCompatV3",
+    "icebergWriterCompatV1",  # besides the layout of icebergCompatV2: names and types of columns
+    "icebergWriterCompatV3",
     "identityColumns",
     "inCommitTimestamp",
     "invariants",
@@ -59,32 +64,57 @@ _REWRITABLE: Final = (_READABLE - {"variantShredding", "variantShredding-preview
     "rowTracking",
 }
 
-_NO_REWRITE: Final = {
-    "variantShredding": "shredded variants cannot be rewritten yet",
-    "variantShredding-preview": "shredded variants cannot be rewritten yet",
-}
-
 # Features that forbid row changes. A DELETE writes no data file: it adds files again, with larger DVs.
 _NO_DELETE: Final = dict.fromkeys(
-    ("icebergCompatV1", "icebergCompatV2", "icebergCompatV3"), "Iceberg readers do not support deletion vectors"
+    ("icebergCompatV1", "icebergCompatV2"), "readers of Iceberg before version 3 do not support deletion vectors"
 )
+_NO_CONDITIONS: Final = {"collations": "conditions would compare strings by their bytes, not by the collation"}
 _NO_NEW_ROWS: Final = {
     **_NO_DELETE,
-    "variantShredding": "shredded variants cannot be written yet",
-    "variantShredding-preview": "shredded variants cannot be written yet",
+    **_NO_CONDITIONS,
+    "icebergCompatV3": "new rows are not written in its layout here",
+    **dict.fromkeys(sorted(SHREDDING), "shredded variants can't be put together here"),
 }
 # operation -> features that forbid it, each with the reason.
 _UNFIT: Final = {
-    "rewrite": _NO_REWRITE,
-    "delete": _NO_DELETE,
+    "delete": {**_NO_DELETE, **_NO_CONDITIONS},
     "update": _NO_NEW_ROWS,
     "merge": _NO_NEW_ROWS,
-    "restore": _NO_DELETE,  # adds files as they were, including their DVs
+    # Adds files as they were, including their DVs.
+    "restore": {**_NO_DELETE, "icebergCompatV3": "older files need not have its layout"},
 }
-_OPERATIONS: Final = (*_UNFIT, "vacuum", "manifest")
+_OPERATIONS: Final = ("rewrite", *_UNFIT, "vacuum", "manifest")
 
 # Deleting unreferenced files and writing manifests change no data file, so features about files do not matter.
-_UNDERSTOOD: Final = _REWRITABLE | frozenset(_NO_REWRITE)
+# Known, and refused: why, and what to do. Those of readers forbid reading, too.
+_LEFT_ALONE: Final = {
+    **dict.fromkeys(
+        ("adaptiveMetadata", "adaptiveMetadata-preview"),
+        (
+            "the log keeps no tombstones, and manifests name files and deletion vectors",
+            "maintain the table with the engine that wrote it",
+        ),
+    ),
+    "coordinatedCommits-preview": (
+        "a commit coordinator may hold versions that the log does not have yet",
+        "drop the feature, which later releases of the engine replace by catalogManaged",
+    ),
+    "geospatial": (
+        "new files would need Parquet's types GEOMETRY and GEOGRAPHY, which Arrow does not write",
+        "maintain the table with the engine that wrote it",
+    ),
+    **dict.fromkeys(
+        ("intervalTypes", "timestampNanos"),
+        ("its types are a draft of the protocol that no engine to check against writes", "see a newer release"),
+    ),
+    **dict.fromkeys(
+        ("redirectReaderWriter", "redirectReaderWriter-preview", "redirectWriterOnly", "redirectWriterOnly-preview"),
+        (
+            "the table is the former place of another one, to which it redirects",
+            "maintain that table, which the table property of the feature's name describes",
+        ),
+    ),
+}
 _BY_THE_ENGINE: Final = Remedy(
     "vacuum still works; to rewrite it run OPTIMIZE or REORG in delta-spark, which {} does and checks",
     (run("engine-sql"),),
@@ -111,6 +141,7 @@ def check_readable(protocol: Protocol, *, table: str) -> None:
             "maintain it through its catalog",
         )
     unknown = protocol.features("reader") - _READABLE
+    _refuse_known(unknown, table)
     if unknown:
         raise _unsupported(
             "the table needs features that this release can't read",
@@ -139,7 +170,8 @@ def check_writable(snapshot: DeltaSnapshot, operation: str) -> None:
     if not snapshot.metadata.schema_string:
         raise DamagedTableError("the log has no schema", table=table, version=snapshot.version)
     features = protocol.features("writer") | protocol.features("reader")
-    unknown = features - _UNDERSTOOD
+    unknown = features - _REWRITABLE
+    _refuse_known(unknown, table, snapshot.version)
     if unknown:
         raise _unsupported(
             f"the table has features unknown to this release, so {operation} leaves it alone",
@@ -150,22 +182,19 @@ def check_writable(snapshot: DeltaSnapshot, operation: str) -> None:
         )
     if unfit := features & _UNFIT.get(operation, {}).keys():
         reasons = "; ".join(f"{name}: {_UNFIT[operation][name]}" for name in sorted(unfit))
-        what = "files of this table cannot be rewritten" if operation == "rewrite" else f"{operation} is not possible"
         raise UnsupportedFeatureError(
-            f"{what} ({reasons})",
+            f"{operation} is not possible ({reasons})",
             features=tuple(sorted(unfit)),
             table=table,
             version=snapshot.version,
-            next_step=_BY_THE_ENGINE
-            if operation == "rewrite"
-            else f"vacuum still works; for the {operation} use the engine that wrote the table",
+            next_step=f"vacuum still works; for the {operation} use the engine that wrote the table",
         )
     if operation in {"delete", "update", "merge"}:
         _check_not_append_only(snapshot, operation)
     if operation == "manifest":
         _check_manifest(snapshot)
-    if operation == "rewrite":
-        _check_not_uniform(snapshot)
+    if operation in {"rewrite", "delete", "update", "merge"}:
+        _check_not_uniform(snapshot, operation)
     if operation != "vacuum" and snapshot.duplicate_paths:
         raise RefusedError(
             f"data file {snapshot.duplicate_paths[0]} is live twice with different deletion vectors",
@@ -173,6 +202,22 @@ def check_writable(snapshot: DeltaSnapshot, operation: str) -> None:
             version=snapshot.version,
             next_step="its rows are read twice: repair the table with the engine that wrote it",
         )
+
+
+def _refuse_known(features: Iterable[str], table: str, version: int | None = None) -> None:
+    """Refuse features that are known, with the reason of each."""
+    names = sorted(features)
+    known = [name for name in names if name in _LEFT_ALONE]
+    if not known:
+        return
+    reasons = [f"{name}: {_LEFT_ALONE[name][0]}" if name in known else f"{name}: unknown here" for name in names]
+    raise UnsupportedFeatureError(
+        "; ".join(reasons),
+        features=tuple(names),
+        table=table,
+        version=version,
+        next_step=_LEFT_ALONE[known[0]][1],
+    )
 
 
 def _check_not_append_only(snapshot: DeltaSnapshot, operation: str) -> None:
@@ -186,16 +231,16 @@ def _check_not_append_only(snapshot: DeltaSnapshot, operation: str) -> None:
         )
 
 
-def _check_not_uniform(snapshot: DeltaSnapshot) -> None:
+def _check_not_uniform(snapshot: DeltaSnapshot, operation: str) -> None:
     """With UniForm, a commit must also write metadata of another format, which only the engine's own commits do."""
     formats = snapshot.metadata.configuration.get("delta.universalFormat.enabledFormats", "")
     if formats.strip():
         raise RefusedError(
             f"the table is kept readable as {formats} (delta.universalFormat.enabledFormats): readers of that format "
-            "would not see the rewritten files",
+            "would not see the changed files",
             table=snapshot.table,
             version=snapshot.version,
-            next_step=_BY_THE_ENGINE,
+            next_step=_BY_THE_ENGINE if operation == "rewrite" else "use the engine that writes that format's metadata",
         )
 
 

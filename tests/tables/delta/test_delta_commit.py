@@ -307,12 +307,11 @@ def test_a_changed_property_is_obeyed(builder: DeltaBuilder) -> None:
     assert json.loads(bodies(builder.storage, 4, "add")[0]["stats"])["minValues"] == {}
 
 
-@pytest.mark.parametrize("feature", ["someNewFeature", "variantShredding"])
-def test_a_feature_that_came_meanwhile_is_checked(builder: DeltaBuilder, feature: str) -> None:
+def test_a_feature_that_came_meanwhile_is_checked(builder: DeltaBuilder) -> None:
     base, parts = plan(builder)
     protocol = base.protocol.to_json()
-    builder.commit([{"protocol": {**protocol, "writerFeatures": [*protocol["writerFeatures"], feature]}}])
-    with pytest.raises(UnsupportedFeatureError, match=feature):
+    builder.commit([{"protocol": {**protocol, "writerFeatures": [*protocol["writerFeatures"], "someNewFeature"]}}])
+    with pytest.raises(UnsupportedFeatureError, match="someNewFeature"):
         commit(builder, base, parts)
     assert latest_version(builder.storage) == 3
 

@@ -72,11 +72,11 @@ def test_the_first_32_leaves_in_order_without_partition_columns() -> None:
 @pytest.mark.parametrize(
     ("count", "expected"),
     [
-        ("-1", [("s", "a"), ("s", "b"), ("xs",), ("m",), ("v", "value"), ("z",)]),
+        ("-1", [("s", "a"), ("s", "b"), ("xs",), ("m",), ("v", "metadata"), ("z",)]),
         ("0", []),
         ("1", [("s", "a")]),
         ("3", [("s", "a"), ("s", "b"), ("xs",)]),
-        ("6", [("s", "a"), ("s", "b"), ("xs",), ("m",), ("v", "value")]),  # the void column takes a place
+        ("6", [("s", "a"), ("s", "b"), ("xs",), ("m",), ("v", "metadata")]),  # the void column takes a place
     ],
 )
 def test_the_number_of_indexed_columns(count: str, expected: list[tuple[str, ...]]) -> None:

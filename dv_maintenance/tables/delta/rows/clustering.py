@@ -20,6 +20,7 @@ from dv_maintenance.errors import DamagedTableError
 from dv_maintenance.files.arrays import combined
 from dv_maintenance.tables.delta.log.columns import flags, numbers, strings
 from dv_maintenance.tables.delta.rows.schema import physical_name
+from dv_maintenance.tables.delta.rows.shredded import may_be_shredded
 
 if TYPE_CHECKING:
     from dv_maintenance.tables.delta.commit.live_file import LiveFile
@@ -96,21 +97,25 @@ def _quoted(path: Sequence[str]) -> str:
 
 
 def units(snapshot: DeltaSnapshot) -> Any:
-    """See ``Snapshot.units``. A file that was clustered by someone who named no unit is a unit of its own."""
+    """See ``Snapshot.units``. A file that was clustered by someone who named no unit is a unit of its own. So is each
+    file with variants that may be shredded in a way of its own.
+    """
     files = snapshot.files
+    loose = -2 - np.arange(files.num_rows) if may_be_shredded(snapshot.protocol) else None
     if "clustering" not in snapshot.protocol.features("writer") or not files.num_rows:
-        return None
+        return loose
     provider, tags = files["clustering_provider"], files["tags"]
     nothing = strings([""])[0]
     named = [pc.map_lookup(tags, name, "first") for name in _TAGS]
     has_id = flags(combined(named[0].is_valid()))
     clustered = flags(combined(provider.is_valid())) | has_id
     if not clustered.any():
-        return None
+        return loose
     texts = [pc.fill_null(each, nothing) for each in (provider, *named)]
     found = combined(pc.binary_join_element_wise(*texts, strings(["\0"])[0])).dictionary_encode()
-    codes = np.where(clustered, numbers(found.indices).astype(np.int64), -1)
+    codes = np.where(clustered, numbers(found.indices).astype(np.int64), -1 if loose is None else loose)
     alone = np.flatnonzero(clustered & ~has_id)
+    alone = alone if loose is None else np.flatnonzero(clustered)
     codes[alone] = len(found.dictionary) + np.arange(len(alone))
     return codes
 

@@ -135,8 +135,9 @@ def _source(path: tuple[str, ...], type: pa.DataType, kind: str | None) -> tuple
     if is_void(type):
         return ()
     if pa.types.is_struct(type):
-        # The parts of a variant are required, so they are null where it is. Those of a user-defined type need not be.
-        return (*path, "value") if kind == "variant" else ()
+        # The metadata of a variant is required, so it is null where the variant is. The rest may be shredded, and the
+        # parts of a user-defined type may be null.
+        return (*path, "metadata") if kind == "variant" else ()
     return path
 
 

@@ -21,6 +21,7 @@ from dv_maintenance.tables.delta.rows.layout import file_schema, row_id_field, s
 from dv_maintenance.tables.delta.rows.partitions import constants, hive_folder, partition_columns
 from dv_maintenance.tables.delta.rows.row_tracking import stored_columns
 from dv_maintenance.tables.delta.rows.schema import column_mapping_mode, physical_name
+from dv_maintenance.tables.delta.rows.shredded import as_shredded, may_be_shredded
 from dv_maintenance.tables.delta.rows.stats import stats_columns
 from dv_maintenance.tables.model import FileKey, parse_partition
 from dv_maintenance.tables.rows import row_id_name
@@ -108,7 +109,8 @@ def rewrite_tasks(
     Raises
     ------
     UsageError : a bin names a file that is not live in the snapshot or is in another partition, or names a file twice.
-    RefusedError : the table requires a compression that we can't write, or the folder of a partition is a link.
+    RefusedError : the table requires a compression that we can't write, or the folder of a partition is a link; or see
+        ``as_shredded``.
     DamagedTableError : rows are tracked, but a file has no ``baseRowId`` or ``defaultRowCommitVersion``.
     """
     metadata = snapshot.metadata
@@ -116,10 +118,17 @@ def rewrite_tasks(
     codec, stats = codec_of(metadata, compression), stats_columns(metadata, clustering_columns(snapshot.domains))
     live = _live_inputs(storage, snapshot, bins)
     clustered = bool(clustering_columns(snapshot.domains))
+    shredded = may_be_shredded(snapshot.protocol)
+
+    def scan_of(wanted: RewriteBin) -> ScanTask:
+        sources = tuple(taken(live, wanted, snapshot))
+        stored = as_shredded(storage, schema, sources, metadata) if shredded else schema
+        return ScanTask(sources, stored, match_by)
+
     return [
         RewriteTask(
             id=wanted.id,
-            scan=ScanTask(tuple(taken(live, wanted, snapshot)), schema, match_by),
+            scan=scan_of(wanted),
             output_uri=_output_uri(storage, output_folder(snapshot, wanted)),
             target_bytes=target_bytes,
             compression=codec,
