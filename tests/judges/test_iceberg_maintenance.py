@@ -21,7 +21,10 @@ from dv_maintenance.maintenance.execution.apply import maintain, purge
 from dv_maintenance.maintenance.read import read
 from dv_maintenance.tables import open_table
 from dv_maintenance.tables.guard import VacuumGuard, VacuumRequest
+from dv_maintenance.testing.faults import Call, Fault
+from dv_maintenance.testing.faulty_access import injected
 from dv_maintenance.testing.history import InterferingEngine
+from dv_maintenance.testing.locations import Folder
 
 GOLDEN = [
     "all_deleted_file",
@@ -137,6 +140,41 @@ def test_golden_tables(engine: IcebergEngine, golden: Path, lay: ModuleType, nam
     engine.expire(name)
     assert engine.rows(name) == rows
     no_orphans(engine, name)
+
+
+class At:
+    """Runs something at one storage call of ours. ``calls``: how many there were."""
+
+    def __init__(self, number: int, act: Callable[[], object]) -> None:
+        self.number, self.act, self.calls = number, act, 0
+
+    def fault(self, call: Call) -> Fault | None:
+        self.calls += 1
+        if self.calls == self.number:
+            self.act()
+        return None
+
+    def done(self, call: Call) -> None:
+        """Nothing more to it."""
+
+
+@pytest.mark.deep
+def test_a_delete_at_every_call_of_a_purge(engine: IcebergEngine) -> None:
+    """It is never lost, and neither is any other row."""
+    made(engine, "t")
+    rows = engine.rows("t")
+    left = [row for row in rows if int(row[1:].split(",")[0]) % 7 != 2]
+    assert 0 < len(left) < len(rows)
+    folder = Folder(engine.path("t"))
+    folder.save()
+    number, script = 0, At(-1, list)
+    while number <= script.calls or number == 1:
+        number += 1
+        script = At(number, lambda: engine.sql("DELETE FROM {t} WHERE id % 7 = 2", "t"))
+        with injected(script):
+            assert purge(open_table(str(engine.path("t"))), LocalEngine(1)).verified
+        assert engine.rows("t") == (left if number <= script.calls else rows), number
+        folder.reset()
 
 
 # -- random histories --------------------------------------------------------------------------------------------------

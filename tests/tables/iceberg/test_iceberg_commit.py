@@ -257,6 +257,10 @@ def test_the_document_is_edited(laid_copy: Callable[[str], Path]) -> None:
     assert after["snapshot-log"][-1]["snapshot-id"] == head["snapshot-id"]
     assert [each["metadata-file"].rpartition("/")[2] for each in after["metadata-log"]][-1] == document.name
     assert len(after["metadata-log"]) == 2
+    # The golden tables ask for that: what is no longer in the log is gone.
+    assert body["properties"]["write.metadata.delete-after-commit.enabled"] == "true"
+    named = {each["metadata-file"].rpartition("/")[2] for each in after["metadata-log"]}
+    assert {each.name for each in (place / "metadata").glob("v*.json")} == {*named, newest_document(place).name}
     summary = head["summary"]
     assert (summary["total-records"], summary["total-data-files"], summary["total-delete-files"]) == ("60", "1", "0")
     assert (summary["removed-dvs"], summary["deleted-records"], summary["added-records"]) == ("2", "80", "60")

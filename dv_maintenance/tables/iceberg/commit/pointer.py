@@ -10,8 +10,9 @@ import gzip
 import json
 import re
 import time
+from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
 from dv_maintenance.errors import StorageError, StorageUnavailableError
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["swap"]
 
 _CODEC: Final = "write.metadata.compression-codec"
+_DELETES: Final = "write.metadata.delete-after-commit.enabled"
 _NUMBER: Final = re.compile(r"(\d+)-")
 
 
@@ -52,7 +54,8 @@ def _into_folder(layout: Layout, before: Metadata, change: Change) -> None:
     number = hadoop_number(before.path)
     assert number is not None, "other tables are refused"
     location = f"{before.location.rstrip('/')}/{before.path}"
-    body = _packed(before, edited(before, location, change, _now()))
+    document = edited(before, location, change, _now())
+    body = _packed(before, document)
     spelling = SPELLINGS[1] if body[:2] == b"\x1f\x8b" else SPELLINGS[0]
     if any(layout.storage.exists(f"{METADATA}/{each.format(number + 1)}") for each in SPELLINGS):
         raise Overtaken(f"version {number + 1} already exists, building on it")
@@ -65,13 +68,15 @@ def _into_folder(layout: Layout, before: Metadata, change: Change) -> None:
     # Readers check it against the files: a stale one only costs them requests.
     with suppress(StorageError):
         layout.storage.put(HINT, str(number + 1).encode())
+    _delete_old(layout, before, document)
 
 
 def _into_catalog(layout: Layout, catalog: IcebergCatalogTable, before: Metadata, change: Change) -> None:
     location = catalog.load().metadata
     if layout.path(location) != before.path:
         raise Overtaken("the catalog names another metadata file, building on it")
-    body = _packed(before, edited(before, location, change, _now()))
+    document = edited(before, location, change, _now())
+    body = _packed(before, document)
     folder, _, name = location.rpartition("/")
     match = _NUMBER.match(name)
     packed = ".gz" if body[:2] == b"\x1f\x8b" else ""
@@ -83,6 +88,17 @@ def _into_catalog(layout: Layout, catalog: IcebergCatalogTable, before: Metadata
     except Overtaken:
         files.discard()
         raise
+    _delete_old(layout, before, document)
+
+
+def _delete_old(layout: Layout, before: Metadata, document: Mapping[str, Any]) -> None:
+    """Delete the metadata files that left the log, if the table wants that, as far as the storage allows."""
+    if before.properties.get(_DELETES, "false").strip().lower() != "true":
+        return
+    kept = {each["metadata-file"] for each in document["metadata-log"]}
+    old = [each["metadata-file"] for each in before.body.get("metadata-log") or () if each["metadata-file"] not in kept]
+    with suppress(StorageError):  # a vacuum finds them
+        layout.storage.delete([layout.path(each) for each in old])
 
 
 def _packed(before: Metadata, body: object) -> bytes:
