@@ -175,7 +175,6 @@ HOOK = """
 import json, os, sys
 from types import ModuleType, SimpleNamespace
 from airflow.sdk import Connection
-from airflow.sdk.configuration import conf
 from dv_maintenance.airflow import DvHook, DvSensor
 from dv_maintenance.airflow.hook import storage_options
 
