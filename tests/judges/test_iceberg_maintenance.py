@@ -139,7 +139,8 @@ def test_golden_tables(engine: IcebergEngine, golden: Path, lay: ModuleType, nam
     assert engine.rows(name) == rows
     engine.expire(name)
     assert engine.rows(name) == rows
-    no_orphans(engine, name)
+    if name != "expired":  # which has three of its own
+        no_orphans(engine, name)
 
 
 class At:

@@ -35,7 +35,6 @@ DeleteKey = tuple[str, int | None]
 """Path of a delete file, and the offset of a deletion vector in it."""
 
 _PER_MANIFEST: Final = 20_000  # entries: about the 8 MB of commit.manifest.target-size-bytes
-_TARGET: Final = "commit.manifest.target-size-bytes"
 _MIN_COUNT: Final = "commit.manifest.min-count-to-merge"
 _MERGE: Final = "commit.manifest-merge.enabled"
 
@@ -149,10 +148,11 @@ class ManifestWriter:
         properties = self.now.metadata.properties
         if properties.get(_MERGE, "true").strip().lower() == "false":
             return set()
-        target, most = _number(properties.get(_TARGET), 8 << 20), _number(properties.get(_MIN_COUNT), 100)
+        most = _number(properties.get(_MIN_COUNT), 100)
         small: dict[tuple[int, int], list[int]] = defaultdict(list)
         for number, each in enumerate(self._manifests):
-            if (each.size or target) < target:
+            # What a merge leaves is not small, or is the only one.
+            if self.now.entries.by_manifest[each].num_rows < _PER_MANIFEST // 2:
                 small[each.content, each.spec_id or 0].append(number)
         return {number for numbers in small.values() if len(numbers) > most for number in numbers}
 
