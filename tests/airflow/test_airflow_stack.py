@@ -202,8 +202,10 @@ def test_a_task_that_is_marked_failed_in_the_middle_of_a_purge(airflow: Airflow,
     assert airflow.xcom(purge.dag, again["run"], "optimize")["rows_purged"] == left
     assert rows_of(purge.place) == purge.expected
     first, second = airflow.events(due(purge.place))
-    assert first["payload"]["work"] == second["payload"]["work"], "the same data"
-    assert second["payload"]["attempt"] == 2
+    # On a slow machine the first part of the plan was committed before: what is left is other work.
+    unchanged = first["payload"]["version"] == version
+    assert (first["payload"]["work"] == second["payload"]["work"]) is unchanged
+    assert second["payload"]["attempt"] == (2 if unchanged else 1)
     eventually("what is no longer due is forgotten", lambda: not airflow.rows(_VARIABLES, "%stopped%"))
 
 
