@@ -18,6 +18,7 @@ import pytest
 from effort import examples
 from golden_tables import NotThere
 from hypothesis import settings
+from support.object_stores import AZURITE, S3PROXY, Store, azurite, s3proxy
 from support.places import GOLDEN, ICEBERG, JARS, JUDGED_SPARK, PAIMON, PYPAIMON
 
 from dv_maintenance.remedies import speak
@@ -54,7 +55,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None]:
             item.add_marker("slow")
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker("jvm")
-        if {"airflow_environment", "s3"} & set(getattr(item, "fixturenames", ())):
+        if {"airflow_environment", "azure", "other_s3", "s3"} & set(getattr(item, "fixturenames", ())):
             item.add_marker("processes")
     yield
     items[:] = _dealt(items, int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")))
@@ -167,8 +168,8 @@ def golden_copy(golden: Path, tmp_path: Path) -> Callable[[str], Path]:
 
 
 @pytest.fixture(scope="session")
-def s3() -> Iterator[tuple[str, dict[str, str]]]:
-    """An S3 of our own on the loopback: a bucket's URI and the storage options that reach it."""
+def s3() -> Iterator[Store]:
+    """An S3 of our own on the loopback."""
     import logging
 
     import boto3
@@ -187,6 +188,24 @@ def s3() -> Iterator[tuple[str, dict[str, str]]]:
         {"aws_endpoint": f"http://{host}:{port}", "aws_region": "us-east-1", "allow_http": "true", **keys},
     )
     server.stop()
+
+
+@pytest.fixture(scope="session")
+def other_s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    """An S3 that others wrote."""
+    if not S3PROXY.exists():
+        missing("S3Proxy", "run 'scripts/stores' (needs Maven)")
+    with s3proxy(tmp_path_factory.mktemp("s3proxy")) as store:
+        yield store
+
+
+@pytest.fixture(scope="session")
+def azure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    """A container of Azure's emulator."""
+    if not AZURITE.exists() or shutil.which("node") is None:
+        missing("Azurite", "run 'scripts/stores' (needs Node and npm)")
+    with azurite(tmp_path_factory.mktemp("azurite")) as store:
+        yield store
 
 
 @pytest.fixture(scope="session")

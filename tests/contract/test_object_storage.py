@@ -1,4 +1,4 @@
-"""The contract of table formats, and what else maintenance promises, on S3."""
+"""The contract of table formats, and what else maintenance promises, in object stores."""
 
 from __future__ import annotations
 
@@ -8,48 +8,60 @@ from concurrent.futures import ThreadPoolExecutor
 from uuid import uuid4
 
 import pytest
+from support.object_stores import Store
 
 from dv_maintenance.errors import DvMaintenanceError
 from dv_maintenance.maintenance.execution.apply import purge
 from dv_maintenance.maintenance.fsck import fsck
 from dv_maintenance.maintenance.vacuum import vacuum
+from dv_maintenance.storage import FileExistsAlreadyError, Storage
 from dv_maintenance.tables.fsck import FsckTable
 from dv_maintenance.tables.guard import VacuumRequest
 from dv_maintenance.testing.backends import DeltaBackend, IcebergBackend, PaimonBackend, TableBackend
 from dv_maintenance.testing.contract import TableContract
 from dv_maintenance.testing.history import InterferingEngine, TableHistory
 
-S3 = tuple[str, dict[str, str]]
+pytestmark = pytest.mark.processes
+
+WRITERS = 8
+ATOMIC = ["s3", pytest.param("azure", marks=pytest.mark.deep)]
+STORES = [*ATOMIC, pytest.param("other_s3", marks=pytest.mark.deep)]
 
 
-def delta_on(s3: S3) -> TableBackend:
-    bucket, options = s3
+@pytest.fixture(params=STORES)
+def store(request: pytest.FixtureRequest) -> Store:
+    found: Store = request.getfixturevalue(request.param)
+    return found
+
+
+def delta_on(store: Store) -> TableBackend:
+    bucket, options = store
     return DeltaBackend(f"{bucket}/{uuid4()}/a table", storage_options=options)
 
 
-def paimon_on(s3: S3) -> TableBackend:
-    bucket, options = s3
+def paimon_on(store: Store) -> TableBackend:
+    bucket, options = store
     return PaimonBackend(f"{bucket}/{uuid4()}/a table", storage_options=options)
 
 
-def iceberg_on(s3: S3) -> TableBackend:
-    bucket, options = s3
+def iceberg_on(store: Store) -> TableBackend:
+    bucket, options = store
     return IcebergBackend(f"{bucket}/{uuid4()}/a table", storage_options=options)
 
 
 # The contract runs on local disk by default; what storage decides (races, listings, times) has its own tests below.
 @pytest.mark.deep
-class TestDeltaOnS3(TableContract):
+class TestDeltaInStores(TableContract):
     @pytest.fixture
-    def backend(self, s3: S3) -> TableBackend:
-        return delta_on(s3)
+    def backend(self, store: Store) -> TableBackend:
+        return delta_on(store)
 
 
 @pytest.mark.deep
-class TestPaimonOnS3(TableContract):
+class TestPaimonInStores(TableContract):
     @pytest.fixture
-    def backend(self, s3: S3) -> TableBackend:
-        return paimon_on(s3)
+    def backend(self, store: Store) -> TableBackend:
+        return paimon_on(store)
 
 
 @pytest.mark.deep
@@ -60,10 +72,33 @@ class TestIcebergOnS3(TableContract):
 
 
 @pytest.fixture
-def backend(request: pytest.FixtureRequest, s3: S3) -> TableBackend:
-    return getattr(request, "param", delta_on)(s3)
+def backend(request: pytest.FixtureRequest, store: Store) -> TableBackend:
+    return getattr(request, "param", delta_on)(store)
 
 
+@pytest.mark.parametrize("store", ATOMIC, indirect=True)
+def test_one_of_many_puts_wins(store: Store) -> None:
+    uri, options = store
+    together = threading.Barrier(WRITERS, timeout=60)
+
+    def put(number: int, path: str) -> bool:
+        storage = Storage(f"{uri}/{place}", options)
+        together.wait()
+        try:
+            storage.create(path, str(number).encode())
+        except FileExistsAlreadyError:
+            return False
+        return True
+
+    place = str(uuid4())
+    with ThreadPoolExecutor(WRITERS) as pool:
+        for turn in range(10):
+            won = list(pool.map(put, range(WRITERS), [str(turn)] * WRITERS))
+            assert won.count(True) == 1
+            assert Storage(f"{uri}/{place}", options).get(str(turn)) == str(won.index(True)).encode()
+
+
+@pytest.mark.parametrize("store", ATOMIC, indirect=True)
 @pytest.mark.parametrize("backend", [delta_on, paimon_on, iceberg_on], indirect=True)
 @pytest.mark.parametrize("runs", [2, pytest.param(4, marks=pytest.mark.deep)])
 def test_one_of_many_concurrent_runs_does_the_work(backend: TableBackend, runs: int) -> None:
@@ -94,7 +129,7 @@ def test_uncommitted_files_expire(backend: TableBackend) -> None:
     for path in orphans + foreign:
         table.table.storage.put(path, b"?")
     assert vacuum(table.table).deleted == 0
-    # S3 tells times in whole seconds.
+    # These stores tell times in whole seconds.
     later = table.moment().time + 1000 + backend.retention
     said = vacuum(table.table, VacuumRequest(now=later, dry_run=True))
     assert sorted(said.paths or ()) == sorted(orphans)
@@ -104,7 +139,7 @@ def test_uncommitted_files_expire(backend: TableBackend) -> None:
     assert table.read() == table.expected()
 
 
-def test_no_secret_is_shown(s3: S3) -> None:
+def test_no_secret_is_shown(s3: Store) -> None:
     bucket, options = s3
     wrong = {**options, "aws_endpoint": "http://127.0.0.1:9", "timeout": "1s", "connect_timeout": "1s"}
     wrong |= {"max_retries": "0", "aws_secret_access_key": "do-not-show-me"}
