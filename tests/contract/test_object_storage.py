@@ -65,10 +65,10 @@ class TestPaimonInStores(TableContract):
 
 
 @pytest.mark.deep
-class TestIcebergOnS3(TableContract):
+class TestIcebergInStores(TableContract):
     @pytest.fixture
-    def backend(self, s3: S3) -> TableBackend:
-        return iceberg_on(s3)
+    def backend(self, store: Store) -> TableBackend:
+        return iceberg_on(store)
 
 
 @pytest.fixture
