@@ -66,27 +66,32 @@ class Cluster:
 def spark_cluster(home: Path, workers: int = 2) -> Iterator[Cluster]:
     """Ends all its processes, those of executors included."""
     with ExitStack() as stack:
-        master = _daemon(stack, home, "master", ["master.Master", "--port", "0"])
+        master = _daemon(stack, home, "master", "127.0.0.1", ["master.Master", "--port", "0"])
         url = _awaited(lambda: re.search(r"Starting Spark master at (spark://\S+)", _text(master)), master)[1]
         for number in range(workers):
             work = ["--cores", "1", "--memory", "1g", "--work-dir", str(home / "work"), "--port", "0"]
-            _daemon(stack, home, f"worker-{number}", ["worker.Worker", *work, url])
+            # An address of its own: Spark starts the copy of a slow task only on another host.
+            _daemon(stack, home, f"worker-{number}", f"127.0.0.{2 + number}", ["worker.Worker", *work, url])
         _awaited(lambda: _text(master).count("Registering worker") == workers, master)
         yield Cluster(url, home)
 
 
-def _daemon(stack: ExitStack, home: Path, name: str, arguments: list[str]) -> Path:
+def _daemon(stack: ExitStack, home: Path, name: str, host: str, arguments: list[str]) -> Path:
     """Starts a process, and returns the file in which it logs."""
     import pyspark
 
     jars = str(Path(pyspark.__file__).parent / "jars" / "*")
     java = os.path.join(os.environ["JAVA_HOME"], "bin", "java") if "JAVA_HOME" in os.environ else "java"
     main, *rest = arguments
-    command = [java, *_DAEMON, "-cp", jars, f"org.apache.spark.deploy.{main}", "--host", "127.0.0.1"]
+    command = [java, *_DAEMON, "-cp", jars, f"org.apache.spark.deploy.{main}", "--host", host]
     log = home / f"{name}.log"
     with log.open("w") as output:
         process = subprocess.Popen(
-            [*command, "--webui-port", "0", *rest], stdout=output, stderr=output, cwd=home, env=_environment()
+            [*command, "--webui-port", "0", *rest],
+            stdout=output,
+            stderr=output,
+            cwd=home,
+            env=_environment() | {"SPARK_LOCAL_IP": host},
         )
     stack.callback(_end, process, home)
     return log
