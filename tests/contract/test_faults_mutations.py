@@ -88,14 +88,14 @@ def test_a_mutation_that_takes_its_own_snapshot_for_another_writers(
     repeated = (Fault.DUPLICATE, "link", "snapshot-")
     assert passes(subject, [Once(*repeated)])
 
-    def create(self: Any, path: str, body: bytes) -> bool:
+    def create(storage: Any, path: str, body: bytes, _: Any) -> bool:
         try:
-            self.layout.storage.create(path, body, staging=f"{path.replace('snapshot-', '.snapshot-')}.tmp")
+            storage.create(path, body, staging=f"{path.replace('snapshot-', '.snapshot-')}.tmp")
         except FileExistsAlreadyError:
             return False
         return True
 
-    monkeypatch.setattr(paimon_publish._Rules, "_create", create)
+    monkeypatch.setattr(paimon_publish, "create_once", create)
     assert not passes(subject, [Once(*repeated)])
 
 

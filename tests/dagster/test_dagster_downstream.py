@@ -13,9 +13,9 @@ import pytest
 
 from dv_maintenance.dagster import SparkResource, build_dv_assets, build_dv_sensor
 from dv_maintenance.dagster.downstream import asset_graph, reads_downstream
+from dv_maintenance.maintenance.meter import of_table
 from dv_maintenance.service import inspection
 from dv_maintenance.service.tables_file import TableSettings, WatchConfig
-from dv_maintenance.service.verbs import jobs
 from dv_maintenance.testing.delta_builder import DeltaBuilder
 
 
@@ -118,7 +118,7 @@ def test_sensors_and_runs_know_the_assets_of_their_location(instance: dg.Dagster
 def seen(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The reads that each decision was made by."""
     found: list[Any] = []
-    for module, name in ((inspection, "due_for"), (jobs, "decide_for")):
+    for module, name in ((inspection, "due_for"), (of_table, "decide_for")):
         honest = getattr(module, name)
         monkeypatch.setattr(
             module, name, lambda *args, _do=honest, **more: (found.append(more["reads"]), _do(*args, **more))[1]

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
 
@@ -45,6 +46,16 @@ def test_an_interrupted_start_leaves_no_java(tmp_path: Path) -> None:
             os.kill(left, signal.SIGKILL)
 
 
+@pytest.fixture
+def python_handles_sigint() -> Iterator[None]:
+    """A library may have put a handler of its own in its place."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    if before is not None:
+        signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("python_handles_sigint")
 def test_a_process_is_known_before_a_signal_is_handled() -> None:
     """PySpark has its process in no variable yet when the handler raises."""
     seen: list[str] = []
