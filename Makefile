@@ -75,6 +75,7 @@ deep: setup judges airflow-environment ## More histories, and every table featur
 	DVM_HISTORIES=100 $(RUN) pytest tests/judges/test_paimon_vacuum_judged.py -k leaves
 	$(RUN) python benchmarks/race_restore.py 25 4000
 	$(RUN) python benchmarks/race_vacuum.py 20 300
+	@scripts/matrix
 
 demo: setup ## Build tables with deletion vectors, maintain them through Dagster, show before and after
 	$(RUN) dvm demo
