@@ -59,7 +59,7 @@ def texts(value: str | Sequence[str]) -> list[str]:
 
 
 def keys_of(value: Mapping[str, Any] | str | None) -> dict[str, Any]:
-    """Keys of a policy; those without a value are left out. Raises UsageError for text that is no mapping."""
+    """Keys of a policy; those without a value are left out. Raises UsageError for text that is not a mapping."""
     found = parse_yaml(value, source="a template").data if isinstance(value, str) else value
     if not isinstance(found or {}, Mapping):
         raise UsageError(f"keys of a policy are a mapping, not {value!r}")

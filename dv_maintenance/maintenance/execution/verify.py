@@ -33,8 +33,8 @@ def check_result(step: PlanStep, task: RewriteTask, result: RewriteResult) -> No
     """Check the row counts of a rewrite; the task must read exactly the files that the step names.
 
     Rows read = rows written + rows purged. Rows purged = rows that the deletion vectors (DVs) name. Rows read = rows
-    in the log, if its counts are exact. If the engine counted per source, this holds for each source. How many rows
-    deletes by value concern, nobody knows before.
+    in the log, if its counts are exact. If the engine counted per source, this holds for each source. Rows that
+    Iceberg's equality deletes take have no count before the rewrite: they are not compared.
 
     Raises
     ------
