@@ -63,9 +63,11 @@ DVM = str(Path(PYTHON).with_name("dvm"))
 SPARK = Warm(sessions.spark, work.purge_in_spark)
 ONE_WORKER = Warm(sessions.spark_of_one_worker, work.purge_in_spark)
 DELETE = Warm(sessions.spark, work.delete)
+ERASE = Warm(sessions.spark, work.erase)
 SCAN = Warm(nullcontext, work.scan)
 REORG = Warm(sessions.delta_spark, work.reorg)
 DELTA_DELETE = Warm(sessions.delta_spark, work.delta_delete)
+DELTA_ERASE = Warm(sessions.delta_spark, work.delta_erase)
 DELTA_COPY = Warm(sessions.delta_spark, work.delta_copy)
 BY_PAIMON = Warm(sessions.paimon, work.paimon_compact)
 BY_ONE_THREAD = partial(work.purge, threads=1)
@@ -76,6 +78,7 @@ BY_ONE = partial(work.compact_files, threads=1)
 COMPACT = "deltalake compact"
 BY_LANCE, ALONE = "compact_files, 2 threads", "compact_files, 1 thread"
 PAIMON = "Paimon's own, warm JVM"
+LOCAL, DV = "ours, in-process", "delta-spark, DV"
 
 ROWS = (20_000_000, 400_000)
 FEWER = (10_000_000, 100_000)
@@ -83,6 +86,7 @@ FEWEST = (5_000_000, 400_000)
 ROW = (10_000_000, 1_000_000)
 GROUPS = (20_000_000, 2_000_000)
 FILES = (200_000, 5_000)
+PARTS = (2_000, 100)
 
 RANDOM = tables.at_random(0.3)
 ONE_FILE = partial(tables.one_file, deleted=RANDOM)
@@ -128,8 +132,10 @@ CASES = (
     Case("lance-spark", "purge, Lance in Spark", BY_LANCE, "1.00", tables.lance, FEWER, SPARK, BY_TWO),
     packing("small", "files of 8 MB", "0.50", tables.small_files, (200, 12)),
     packing("large", "large row groups", "0.20", tables.large_groups, (20, 4)),
-    Case("delete", "DELETE of one row", "delta-spark, DV", "0.20", tables.one_file, ROW, DELETE, DELTA_DELETE),
+    Case("delete", "DELETE of one row", DV, "0.20", tables.one_file, ROW, DELETE, DELTA_DELETE),
     Case("copy", "DELETE of one row", "delta-spark, copy-on-write", "0.10", tables.one_file, ROW, DELETE, DELTA_COPY),
+    Case("parts", "purge, 2,000 partitions, Spark", LOCAL, "3.00", tables.erased, PARTS, SPARK, work.purge),
+    Case("erase", "DELETE in 2,000 files", DV, "1.00", tables.partitions, PARTS, ERASE, DELTA_ERASE),
     scans(1),
     scans(10),
     scans(50),

@@ -21,11 +21,14 @@ Mask = Callable[[np.random.Generator, int], Any]
 """Which rows of a file are deleted: from a generator and the number of rows, an array of booleans."""
 
 
-def build(root: Path, rows: int, files: int, deleted: Mask | None, *, group: int = 1 << 20) -> None:
+def build(
+    root: Path, rows: int, files: int, deleted: Mask | None, *, group: int = 1 << 20, partitioned: bool = False
+) -> None:
     """A Delta table of one commit: ``files`` files with ``rows`` rows together, in snappy, each with a deletion vector
     if ``deleted`` is given. The rows are the same with and without.
 
     group : rows of a row group.
+    partitioned : each file is a partition.
     """
     from dv_maintenance.dv import DeletionVector, delta
 
@@ -47,7 +50,7 @@ def build(root: Path, rows: int, files: int, deleted: Mask | None, *, group: int
         adds.append(
             {
                 "path": name,
-                "partitionValues": {},
+                "partitionValues": {"part": str(number)} if partitioned else {},
                 "size": (root / name).stat().st_size,
                 "modificationTime": 0,
                 "dataChange": True,
@@ -62,6 +65,8 @@ def build(root: Path, rows: int, files: int, deleted: Mask | None, *, group: int
     for add, descriptor in zip(with_dv, descriptors, strict=True):
         add["deletionVector"] = descriptor.to_json()
     fields = {"id": "long", "count": "long", "value": "double", "name": "string", "at": "timestamp"}
+    if partitioned:
+        fields["part"] = "integer"
     schema = [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in fields.items()]
     actions: list[dict[str, Any]] = [
         {"commitInfo": {"timestamp": 0, "operation": "WRITE", "operationParameters": {}}},
@@ -78,7 +83,7 @@ def build(root: Path, rows: int, files: int, deleted: Mask | None, *, group: int
                 "id": "7b8e2f0c-2f57-4f0e-9f0a-0d6f0f3f2a11",
                 "format": {"provider": "parquet", "options": {}},
                 "schemaString": json.dumps({"type": "struct", "fields": schema}),
-                "partitionColumns": [],
+                "partitionColumns": ["part"] if partitioned else [],
                 "configuration": {"delta.enableDeletionVectors": "true", "delta.targetFileSize": str(TARGET)},
                 "createdTime": 0,
             }
@@ -167,6 +172,16 @@ def large_groups(root: Path, files: int) -> None:
 def one_file(root: Path, rows: int, deleted: Mask | None = None, share: int = 1) -> None:
     """With one in ``share`` of the rows, in row groups of 131,072."""
     build(root, rows // share, 1, deleted, group=1 << 17)
+
+
+def partitions(root: Path, files: int, deleted: Mask | None = None) -> None:
+    """Partitions with a file of 3 KB each."""
+    build(root, files * 30, files, deleted, partitioned=True)
+
+
+def erased(root: Path, files: int) -> None:
+    """The first row of each partition is deleted."""
+    partitions(root, files, lambda _, rows: np.arange(rows) == 0)
 
 
 def orphans(root: Path, files: int) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 from peers.tables import TARGET
 
 CORES = 2
+EVERYWHERE = "id % 30 = 7"
 EVERY_DV = {"compaction.delete-ratio-threshold": "0", "compaction.min.file-num": "2"}
 
 # -- ours ----------------------------------------------------------------------------------------------------------
@@ -61,6 +62,14 @@ def delete(spark: Any, place: str) -> None:
     delete(open_table(place), spark, "id = 17")
 
 
+def erase(spark: Any, place: str) -> None:
+    """Delete a row of each partition."""
+    from dv_maintenance.dml.delete import delete
+    from dv_maintenance.tables import open_table
+
+    delete(open_table(place), spark, EVERYWHERE)
+
+
 def scan(_: None, place: str) -> None:
     """Make batches and discard them, on one core."""
     import pyarrow as pa
@@ -106,6 +115,10 @@ def reorg(spark: Any, place: str) -> None:
 
 def delta_delete(spark: Any, place: str) -> None:
     spark.sql(f"DELETE FROM delta.`{place}` WHERE id = 17").collect()
+
+
+def delta_erase(spark: Any, place: str) -> None:
+    spark.sql(f"DELETE FROM delta.`{place}` WHERE {EVERYWHERE}").collect()
 
 
 def delta_copy(spark: Any, place: str) -> None:
