@@ -86,7 +86,8 @@ def downgrade(
         raise RefusedError(f"{table.format} tables have no feature to drop", table=table.uri)
     snapshot = table.snapshot()
     check_committable(table, dry_run=dry_run)
-    if snapshot.files["dv_id"].null_count < snapshot.files.num_rows:
+    dirty = snapshot.files["dv_id"].null_count < snapshot.files.num_rows
+    if dirty:
         # Before the first step, not in the middle.
         rehearsed(table, snapshot, build_plan(snapshot, purge=True))
         _check_files(table, snapshot)
@@ -103,12 +104,15 @@ def downgrade(
                     table=table.uri,
                     next_step="stop the writers that add deletion vectors to the table, then run it again",
                 )
-            taken.append(step.name)
-            if step.name == "purge":
+            # The purge is the only step that can fail for a reason which no check finds, such as workers that can't run
+            # our code. So it comes before the step that changes the table's properties, and again after it if needed.
+            name = "purge" if dirty and not taken else step.name
+            taken.append(name)
+            if name == "purge":
                 report = purge(table, engine, on_progress=on_progress)
                 rows += sum(each.rows_purged for each in report.steps)
             else:
-                table.take_downgrade_step(step.name, truncate_history=truncate_history, now=now)
+                table.take_downgrade_step(name, truncate_history=truncate_history, now=now)
         after = table.version(before)
     return DowngradeReport(
         table=table.uri,
