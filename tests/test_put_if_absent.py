@@ -38,11 +38,14 @@ COMMITS = re.compile(r"_delta_log/\d+\.json|/snapshot/snapshot-\d+|_versions/\d+
 
 @contextmanager
 def proxy(target: str, kind: str, meet: Barrier | None = None) -> Iterator[tuple[str, list[str]]]:
-    """In front of a store: ``strips`` conditions, or ``agrees`` to every put whatever became of it; "": neither.
-    ``meet``: where the first commits of racing writers wait for each other.
+    """In front of a store: ``strips`` conditions, or ``agrees`` to every put whatever became of it, or ``looks`` whether
+    there is an object and puts it in a second step; "": none of them. ``meet``: where the first commits of racing
+    writers wait for each other.
     """
     host = urlsplit(target).netloc
     puts: list[str] = []
+    there: set[str] = set()
+    looked = Barrier(2)
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -50,8 +53,18 @@ def proxy(target: str, kind: str, meet: Barrier | None = None) -> Iterator[tuple
         def forward(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             headers = {
-                name: value for name, value in self.headers.items() if kind != "strips" or name.lower() != CONDITION
+                name: value
+                for name, value in self.headers.items()
+                if kind not in ("strips", "looks") or name.lower() != CONDITION
             }
+            if kind == "looks" and self.command == "PUT" and self.path in there:
+                self.send_response(412)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+                return
+            if kind == "looks" and self.command == "PUT":
+                with suppress(BrokenBarrierError):
+                    looked.wait(0.3)
             if meet is not None and self.command == "PUT" and COMMITS.search(self.path):
                 with suppress(BrokenBarrierError):
                     meet.wait(10)
@@ -62,6 +75,9 @@ def proxy(target: str, kind: str, meet: Barrier | None = None) -> Iterator[tuple
             lie = self.command == "PUT" and kind == "agrees" and status != 200
             if self.command == "PUT":
                 puts.append(self.path)
+                there.add(self.path)
+            if self.command in ("DELETE", "POST"):
+                there.clear()
             self.send_response(200 if lie else status)
             if lie:
                 self.send_header("ETag", '"0"')
@@ -117,10 +133,38 @@ def test_the_first_commit_finds_out(
         flags = [word for each in shown for word in ("--storage-option", each)]
         main(["doctor", place, "--json", *flags])
         assert "put-if-absent" not in capsys.readouterr().out, "writes only if asked to"
-        main(["doctor", place, "--json", "--try-writing", *flags])
-        (check,) = [each for each in json.loads(capsys.readouterr().out)["checks"] if each["name"] == "put-if-absent"]
-        assert check["ok"] == (not kind)
+        assert try_writing(place, storage.options, capsys)["ok"] == (not kind)
     assert not [info.path for info in Storage(place, options).list() if "probe" in info.path]
+
+
+def test_doctor_finds_a_store_that_looks_before_it_writes(
+    s3: S3, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One put after the other is turned down there, of two at once both succeed."""
+    place, options = f"{s3[0]}/{tmp_path.name}/t", s3[1]
+    DeltaBuilder(place, storage_options=options).create(pa.schema([("id", pa.int64())]))
+    with proxy(options["aws_endpoint"], "looks") as (endpoint, _):
+        check = try_writing(place, {**options, "aws_endpoint": endpoint}, capsys)
+    assert not check["ok"]
+    assert re.search(r"let \d of 8 simultaneous puts of one new object succeed", check["found"])
+    assert "one process at a time" in check["how"]
+    assert not [info.path for info in Storage(place, options).list() if "probe" in info.path]
+
+
+@pytest.mark.deep
+def test_doctor_finds_it_in_a_real_one(other_s3: S3, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    place, options = f"{other_s3[0]}/{tmp_path.name}/t", other_s3[1]
+    DeltaBuilder(place, storage_options=options).create(pa.schema([("id", pa.int64())]))
+    assert not try_writing(place, options, capsys)["ok"]
+
+
+def try_writing(place: str, options: dict[str, str], capsys: pytest.CaptureFixture[str]) -> dict[str, str]:
+    """What ``dvm doctor --try-writing`` says of put-if-absent."""
+    flags = [word for name, value in options.items() for word in ("--storage-option", f"{name}={value}")]
+    capsys.readouterr()
+    main(["doctor", place, "--json", "--try-writing", *flags])
+    (check,) = [each for each in json.loads(capsys.readouterr().out)["checks"] if each["name"] == "put-if-absent"]
+    return dict(check)
 
 
 @pytest.mark.parametrize(

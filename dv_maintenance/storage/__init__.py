@@ -25,7 +25,7 @@ from dv_maintenance.storage.failures import (
     storage_failure,
     whole,
 )
-from dv_maintenance.storage.guards import NO_NAMES, Fence, StoreName, probe_path, prove, try_to_put
+from dv_maintenance.storage.guards import NO_NAMES, Fence, StoreName, probe_path, prove, prove_at_once, try_to_put
 from dv_maintenance.storage.interleaved import interleaved
 from dv_maintenance.storage.paths import (
     NOT_PLAIN,
@@ -378,11 +378,12 @@ class Storage(Place):
 
     def prove_put_if_absent(self, folder: str, *, anyhow: bool = False) -> None:
         """Test the put-if-absent of an unknown store, once per process, before the first commit: put an object twice
-        below ``folder``, see :func:`guards.prove`. ``anyhow``: test any store, even if it was tested before.
+        below ``folder``, see :func:`guards.prove`. ``anyhow``: test any store, even if it was tested before, and with
+        writers at the same moment too, see :func:`guards.prove_at_once`.
 
         Raises
         ------
-        RefusedError : the store accepts the second put.
+        RefusedError : the store accepts a second put.
         StorageError : it does not answer.
         """
         subject = StoreName.of(self.uri, self.options)
@@ -392,6 +393,8 @@ class Storage(Place):
         store, key = self._at(path)
         with storage_errors(path):
             prove(subject, store, key, table=self.uri)
+            if anyhow:
+                prove_at_once(subject, store, key, table=self.uri)
 
     def check_creatable(self, folder: str) -> None:
         """Find out, without leaving a trace, whether this process may create files in a folder. A missing folder would

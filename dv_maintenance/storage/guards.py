@@ -19,7 +19,7 @@ from dv_maintenance.storage.paths import absolute_uri
 if TYPE_CHECKING:
     from dv_maintenance.access import Access
 
-__all__ = ["NO_NAMES", "Fence", "StoreName", "probe_path", "prove", "try_to_put"]
+__all__ = ["NO_NAMES", "Fence", "StoreName", "probe_path", "prove", "prove_at_once", "try_to_put"]
 
 NO_NAMES: Final = frozenset({"", ".", ".."})
 
@@ -137,6 +137,8 @@ class StoreName:
 
 
 _PROVEN: Final[set[StoreName]] = set()
+_WRITERS: Final = 8
+_ROUNDS: Final = 5
 
 
 def probe_path(folder: str) -> str:
@@ -163,8 +165,7 @@ def prove(name: StoreName, store: Any, key: str, *, table: str) -> None:
         _PROVEN.add(name)
         return
     finally:
-        with suppress(Exception):  # vacuum finds an object that remains
-            store.delete(key)
+        _remove(store, key)
     raise RefusedError(
         f"the store at {name} ignores put-if-absent (If-None-Match): of two writers that commit the same version, one "
         "would be lost",
@@ -172,6 +173,47 @@ def prove(name: StoreName, store: Any, key: str, *, table: str) -> None:
         next_step="upgrade the store to a release with conditional writes, and keep proxies from stripping the "
         "header; until then write with one process only, and not with this one",
     )
+
+
+def prove_at_once(name: StoreName, store: Any, key: str, *, table: str) -> None:
+    """Several writers put an object at ``key`` at the same moment, a few times over. At most one may succeed: there are
+    stores that check the condition first and write later.
+
+    Raises
+    ------
+    RefusedError : several puts succeed.
+    The store's own errors if it does not answer.
+    """
+    from concurrent.futures import ThreadPoolExecutor
+
+    from obstore.exceptions import AlreadyExistsError, PreconditionError
+
+    def put(number: int) -> bool:
+        try:
+            store.put(key, b"%d" % number, mode="create")
+        except (AlreadyExistsError, PreconditionError):
+            return False
+        return True
+
+    with ThreadPoolExecutor(_WRITERS) as pool:
+        for _ in range(_ROUNDS):
+            try:
+                won = sum(pool.map(put, range(_WRITERS)))
+            finally:
+                _remove(store, key)
+            if won > 1:
+                raise RefusedError(
+                    f"the store at {name} let {won} of {_WRITERS} simultaneous puts of one new object succeed: of two "
+                    "writers that commit the same version, one would be lost",
+                    table=table,
+                    next_step="let one process at a time write to tables there, or use a store whose conditional "
+                    "writes are atomic",
+                )
+
+
+def _remove(store: Any, key: str) -> None:
+    with suppress(Exception):  # vacuum finds an object that remains
+        store.delete(key)
 
 
 def try_to_put(store: Any, key: str) -> None:
