@@ -38,9 +38,11 @@ COMMITS = re.compile(r"_delta_log/\d+\.json|/snapshot/snapshot-\d+|_versions/\d+
 
 @contextmanager
 def proxy(target: str, kind: str, meet: Barrier | None = None) -> Iterator[tuple[str, list[str]]]:
-    """In front of a store: ``strips`` conditions, or ``agrees`` to every put whatever became of it, or ``looks`` whether
-    there is an object and puts it in a second step; "": none of them. ``meet``: where the first commits of racing
-    writers wait for each other.
+    """In front of a store.
+
+    kind : ``strips`` conditions; ``agrees`` to every put whatever became of it; ``looks`` for the object and puts it in
+        a second step; "": none of them.
+    meet : where the first commits of racing writers wait for each other.
     """
     host = urlsplit(target).netloc
     puts: list[str] = []

@@ -31,6 +31,7 @@ DRIVER = """
 import json, sys
 from dv_maintenance.dagster.resources import spark_resource
 from dv_maintenance.errors import DvMaintenanceError
+from dv_maintenance.maintenance.planning.policy import Policy
 from dv_maintenance.service import verbs
 from dv_maintenance.service.tables_file import WatchConfig
 
@@ -46,12 +47,22 @@ steps = {
     "update": lambda: verbs.update_rows(table, engine, [("v", "concat(v, '!')")], "id % 10 = 3"),
     "merge": lambda: verbs.merge_rows(table, engine, source, "target.id = source.id", clauses),
     "purge": lambda: verbs.rewrite(table, engine, verbs.PURGE),
+    "optimize": lambda: verbs.rewrite(table, engine, verbs.RewriteRequest(policy=Policy(max_deleted_ratio=0))),
+    "manifest": lambda: verbs.manifest(table, engine),
     "zorder": lambda: verbs.rewrite(table, engine, verbs.RewriteRequest(order_by=("id", "v",))),
+    "downgrade": lambda: verbs.downgrade(table, engine),
 }
 steps = {name: step for name, step in steps.items() if name in names.split(",")}
-said = {"first": {name: step().reason for name, step in steps.items()}}
+gone = iter(range(399, 0, -10))
+
+def done(name):
+    if name in ("purge", "optimize", "manifest"):  # something to do
+        verbs.delete_rows(table, engine, where=f"id = {next(gone)}")
+    return steps[name]().reason
+
+said = {"first": {name: done(name) for name in steps if name != "downgrade"}}
 # Something to do for those that have just done it.
-verbs.delete_rows(table, engine, where="id = 399")
+verbs.delete_rows(table, engine, where=f"id = {next(gone)}")
 if "zorder" in steps:
     steps["zorder"] = lambda: verbs.rewrite(table, engine, verbs.RewriteRequest(order_by=("v",)))
 session = engine().session
@@ -63,6 +74,10 @@ for python in pythons:
             said[python][name] = step().reason
         except DvMaintenanceError as error:
             said[python][name] = f"{type(error).__name__}: {error}"
+if "downgrade" in steps:
+    session.conf.set("spark.sql.execution.pyspark.python", sys.executable)
+    said["first"]["downgrade"] = done("downgrade")
+said["gone"] = next(gone)
 said["master"] = session.sparkContext.master
 engine().close()
 print(json.dumps(said))
@@ -117,7 +132,7 @@ def pythons_of(home: Path) -> dict[Path, str]:
     }
 
 
-ALL = ("delete", "delete by keys", "update", "merge", "purge", "zorder")
+ALL = ("delete", "delete by keys", "update", "merge", "purge", "optimize", "manifest", "zorder", "downgrade")
 
 
 @pytest.mark.jvm
@@ -134,18 +149,20 @@ def test_every_verb_by_the_page(cluster: Cluster, tmp_path: Path, verbs: tuple[s
     said = drive(cluster, DRIVER, config, tmp_path / "source.parquet", tmp_path / "keys.csv", ",".join(verbs), *pythons)
 
     assert said["master"] == cluster.url
-    kept = {number: f"v{number}" for number in range(399) if number % 10}
+    kept = {number: f"v{number}" for number in range(400) if number % 10}
     if "update" in verbs:
         kept |= {number: f"v{number}!" for number in range(3, 399, 10)}
     if "merge" in verbs:
         kept |= {1: "one", 1000: "new"}
     if "delete by keys" in verbs:
         kept = {number: text for number, text in kept.items() if number not in (5, 15, 25)}
+    kept = {number: text for number, text in kept.items() if number not in range(399, said["gone"], -10)}
     table = open_table(str(tmp_path / "orders"))
     schema, batches = read(table)
     rows = pa.Table.from_batches(batches, schema).to_pylist()
     assert sorted((row["id"], row["v"]) for row in rows) == sorted(kept.items())
-    assert health(table.snapshot()).counts.files_with_dv == 1  # since the last delete
+    # Those of the last delete are still there: no step of the downgrade was taken with an unfit Python.
+    assert health(table.snapshot()).counts.files_with_dv == ("downgrade" not in verbs)
     assert tuple(said["first"]) == verbs
     for python, why in pythons.items():
         errors = said[str(python)]
