@@ -330,7 +330,7 @@ class Week:
         time.sleep(self.face.grace)  # their state is seen
         for table, more in kinds:
             before, version = self.face.data_versions(table.name), table.version
-            table.replace(version - table.first_version + more)
+            table.replace(table.commits + more)
             self.tell(f"  {table.name}: version {version}, now {table.version}")
             self.maintained([table])
             if before and not self.face.data_versions(table.name) - before:

@@ -1,6 +1,6 @@
 """A week of accidents under a real Airflow: is everything that is due maintained, and every wait explained?
 
-    python benchmarks/week_airflow.py [--formats delta,lance,paimon] [--only DAY ...] [--patience SECONDS] [--keep]
+    python benchmarks/week_airflow.py [--formats delta,lance,...] [--only DAY ...] [--patience SECONDS] [--keep]
 
 Scheduler, triggerer, DAG processor and API server (SQLite, LocalExecutor) on this machine, a DAG per table that a
 watcher starts, the local engine. Runs are canceled on the page, processes are killed, folders vanish, files are

@@ -1,6 +1,6 @@
 """A week of accidents under a real Dagster: is everything that is due maintained, and every wait explained?
 
-    python benchmarks/week_dagster.py [--formats delta,lance,paimon] [--only DAY ...] [--patience SECONDS] [--keep]
+    python benchmarks/week_dagster.py [--formats delta,lance,...] [--only DAY ...] [--patience SECONDS] [--keep]
 
 Two code locations, daemon and webserver on this machine, with the settings of ``sensors/dagster.yaml``; a process per
 run, the local engine. Runs are canceled on the page, processes are killed, folders vanish, files are damaged, rights

@@ -1,4 +1,4 @@
-"""Tables of three formats that accidents happen to, and what must be in them afterwards."""
+"""Tables of each format that accidents happen to, and what must be in them afterwards."""
 
 from __future__ import annotations
 
@@ -13,19 +13,30 @@ import pyarrow.compute as pc
 
 from dv_maintenance import restore
 from dv_maintenance.maintenance.read import read
-from dv_maintenance.testing.backends import DeltaBackend, LanceBackend, PaimonBackend, TableBackend
+from dv_maintenance.testing.backends import DeltaBackend, IcebergBackend, LanceBackend, PaimonBackend, TableBackend
 from dv_maintenance.testing.delta_builder import DeltaBuilder
 
 __all__ = ["FORMATS", "LakeTable", "Undo"]
 
-FORMATS: dict[str, type[DeltaBackend | LanceBackend | PaimonBackend]] = {
+FORMATS: dict[str, type[DeltaBackend | LanceBackend | PaimonBackend | IcebergBackend]] = {
     "delta": DeltaBackend,
     "lance": LanceBackend,
     "paimon": PaimonBackend,
+    "iceberg": IcebergBackend,
 }
 # Where a format keeps deletion vectors and what it writes last in a commit.
-_DELETION_VECTORS = {"delta": "deletion_vector_*.bin", "lance": "_deletions/*", "paimon": "index/*"}
-_NEWEST = {"delta": "_delta_log/*.json", "lance": "_versions/*.manifest", "paimon": "snapshot/snapshot-*"}
+_DELETION_VECTORS = {
+    "delta": "deletion_vector_*.bin",
+    "lance": "_deletions/*",
+    "paimon": "index/*",
+    "iceberg": "data/**/*.puffin",
+}
+_NEWEST = {
+    "delta": "_delta_log/*.json",
+    "lance": "_versions/*.manifest",
+    "paimon": "snapshot/snapshot-*",
+    "iceberg": "metadata/*.metadata.json",
+}
 # Of a Delta table: long enough for a writer that has written its files and not committed them yet.
 _RETENTION = {"delta.deletedFileRetentionDuration": "interval 30 seconds"}
 
@@ -62,8 +73,8 @@ class LakeTable:
         return self._backend.open().version()
 
     @property
-    def first_version(self) -> int:
-        return self._backend.first_version
+    def commits(self) -> int:
+        return len(self._backend.open().history())
 
     # -- what writers do -------------------------------------------------------------------------------------------
 
@@ -91,19 +102,24 @@ class LakeTable:
         self._alive[gone] = False
 
     def replace(self, commits: int) -> None:
-        """Drop the table and create another one, with other rows, so many commits after its first version, the last
-        one of them a DELETE. Nobody sees the path without a table.
+        """Drop the table and create another one, with other rows, of so many commits, the last one a DELETE. Nobody
+        sees the path without a table, unless the new table would name its files by the old path.
         """
-        old, self.path, place = self.path, self.path.with_name(f"{self.name}.new"), self.path
+        place, aside = self.path, self.path.with_name(f"{self.path.name}.aside")
+        if self.format != "iceberg":
+            self.path = aside
+        else:
+            place.rename(aside)
         self._word, self._deletes, self._alive = f"{self._word} again", 0, np.zeros(0, bool)
         self._create()
-        while self.version < self._backend.first_version + commits - 1:
+        while self.commits < commits - 1:
             self.append()
         self.delete()
-        gone = old.rename(old.with_name(f"{self.name}.old"))
-        self.path = self.path.rename(place)
-        self._backend = self._backend_at(self.path)
-        shutil.rmtree(gone)
+        if self.path == aside:
+            gone = place.rename(place.with_name(f"{place.name}.old"))
+            self.path = aside.rename(place)
+            self._backend, aside = self._backend_at(self.path), gone
+        shutil.rmtree(aside)
 
     def restore(self) -> None:
         """The version before the last DELETE becomes the newest."""
