@@ -28,6 +28,10 @@ class IcebergEngine:
         }.items():
             self._spark.conf.set(f"{prefix}{key}", value)
 
+    @property
+    def session(self) -> SparkSession:
+        return self._spark
+
     def path(self, name: str) -> Path:
         return self.place / name / "table"
 

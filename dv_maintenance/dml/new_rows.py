@@ -1,8 +1,8 @@
 """New rows that follow the table's rules: cast to its types, with generated columns, checked against its constraints.
 
 All expressions are evaluated by Spark SQL. A row that violates a rule stops the whole operation. Rules hold for what is
-stored, not for what an expression returned: an empty text is null as a partition value (protocol: Partition Value
-Serialization), and a CHAR is read with spaces at its end.
+stored, not for what an expression returned: an empty text may be null as a partition value, and a CHAR is read with
+spaces at its end.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from dv_maintenance.dml.names import alike, quoted, unused
 from dv_maintenance.dml.padding import as_in_catalog, char_length, marked, reads_padded
+from dv_maintenance.dml.spark_types import spark_schema
 from dv_maintenance.errors import RefusedError, UsageError
 from dv_maintenance.tables.rows import row_id_name
 
@@ -30,9 +31,12 @@ TARGET_BYTES: Final = 128 << 20
 
 
 def spark_types(schema: pa.Schema) -> StructType:
+    """The types that new values are cast to. All may be null: Spark casts nothing to a NOT NULL field, and the table's
+    rules refuse nulls by name. Raises RefusedError for types that Spark lacks.
+    """
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    return from_arrow_schema(schema, prefer_timestamp_ntz=True)
+    return from_arrow_schema(spark_schema(schema), prefer_timestamp_ntz=True)
 
 
 def scanned(schema: pa.Schema, rules: RowRules) -> pa.Schema:
@@ -94,8 +98,7 @@ def held_to(snapshot: Snapshot, rules: RowRules, rows: DataFrame, types: StructT
     computed = {name: f.expr(sql).cast(types[name].dataType) for name, sql in rules.generated.items()}
     for name, value in computed.items():
         rows = rows.withColumn(name, f.when(changed, value).otherwise(f.col(quoted(name))))
-    texts = [name for name in snapshot.partition_columns if _is_text(snapshot.schema.field(name).type)]
-    for name in texts:
+    for name in rules.empty_is_null:
         column = f.col(quoted(name))
         rows = rows.withColumn(name, f.when(f.length(column) > 0, column))
     rows = _checked(
@@ -107,7 +110,7 @@ def held_to(snapshot: Snapshot, rules: RowRules, rows: DataFrame, types: StructT
             # Both were computed from the same values: they differ only if one of these is stored as another one.
             **{
                 f"generated column {name} ({rules.generated[name]})": f.col(quoted(name)).eqNullSafe(value)
-                for name, value in (computed if texts else {}).items()
+                for name, value in (computed if rules.empty_is_null else {}).items()
             },
         },
     )
@@ -118,10 +121,6 @@ def held_to(snapshot: Snapshot, rules: RowRules, rows: DataFrame, types: StructT
     both = rows.select("*", *[f.col(quoted(name)).alias(copy) for name, copy in given.items()])
     checked = _checked(as_in_catalog(both, snapshot.schema), changed, _checks(rules))
     return checked.select(*[f.col(quoted(given.get(name, name))).alias(name) for name in rows.columns])
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_binary(kind))
 
 
 def _checks(rules: RowRules) -> dict[str, Column]:

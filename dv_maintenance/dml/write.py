@@ -122,9 +122,9 @@ def write_changes(
     ------
     The errors of computing the rows, see ``rows.spark_errors``, and StorageError.
     """
-    job = _Job(
-        tasks[0], tasks[1] if change_data else None, tuple(partition_columns), schema, dict(options or {}), dry_run
-    )
+    rows, changes = tasks
+    spelled = tuple(partition_columns) if rows.partitions is None else ()
+    job = _Job(rows, changes if change_data else None, spelled, schema, dict(options or {}), dry_run)
     # Spark Connect analyzes nothing until the columns are requested.
     with spark_errors():
         # PySpark looks columns up by name, and a dot or a backtick in a name has a special meaning.
@@ -261,7 +261,8 @@ class _Files:
             _retyped(columns[name], field.type) for name, field in zip(self._task.columns, self._schema, strict=True)
         ]
         batch = pa.RecordBatch.from_arrays(stored, schema=self._schema)
-        names = self._partitions(columns, spellings, rows)
+        own = self._task.partitions
+        names = self._partitions(columns, spellings, rows) if own is None else own.names(batch)
         for name in dict.fromkeys(names):
             part = batch
             if names[0] != name or len(set(names)) > 1:
@@ -287,7 +288,10 @@ class _Files:
     def _writer(self, partition: str) -> RollingWriter:
         if partition not in self._writers:
             task = self._task
-            folder = hive_folder(parse_partition(partition)) if task.hive_folders else ""
+            folder = ""
+            if task.hive_folders:
+                own = task.partitions
+                folder = hive_folder(parse_partition(partition)) if own is None else own.folder(partition)
             if folder:
                 self._storage.check_target(f"{folder}/new")
             uri = self._storage.uri_of(folder).rstrip("/") if folder else task.output_uri

@@ -23,10 +23,12 @@ __all__ = [
     "ColumnBounds",
     "DeletedRows",
     "DeletesOnly",
+    "Partitioner",
     "RowChanges",
     "RowLevelTable",
     "RowRules",
     "RowWriteTask",
+    "WithoutBounds",
     "rehearsed",
     "row_id_name",
     "unused",
@@ -75,7 +77,7 @@ class DeletedRows:
 
 @dataclass(frozen=True, slots=True)
 class AddedFile:
-    """A file of new rows (or of change data), all of one partition, see ``partition_name``."""
+    """A file of new rows (or of change data), all of one partition, see ``partition_name`` and ``Partitioner``."""
 
     output: OutputFile
     partition: str
@@ -138,6 +140,7 @@ class RowRules:
     identity : columns whose values the table assigns.
     defaults : SQL expressions by column, for inserts that omit the column.
     fixed : columns that can't be assigned, each with the reason.
+    empty_is_null : columns in which an empty text is stored as null.
     change_data : whether changes have to be recorded in separate files.
     row_ids : whether a changed row has to keep its id, see ``row_id_name``.
     """
@@ -148,8 +151,19 @@ class RowRules:
     identity: tuple[str, ...] = ()
     defaults: Mapping[str, str] = field(default_factory=dict)
     fixed: Mapping[str, str] = field(default_factory=dict)
+    empty_is_null: tuple[str, ...] = ()
     change_data: bool = False
     row_ids: bool = False
+
+
+class Partitioner(Protocol):
+    """Finds the partitions of new rows, where they are not simply the values of columns. It is sent to workers."""
+
+    def names(self, batch: pa.RecordBatch) -> list[str]:
+        """The partition of each row, given the columns that the files store."""
+
+    def folder(self, name: str) -> str:
+        """The folder of a partition, below that of all new files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +174,7 @@ class RowWriteTask:
     schema : the same columns with the names and types that the files store.
     output_uri : the folder that new files go below.
     hive_folders : whether each partition has a folder of its name.
+    partitions : ``None`` if partitions are the values of columns.
     """
 
     columns: tuple[str, ...]
@@ -169,10 +184,11 @@ class RowWriteTask:
     target_bytes: int
     compression: str
     stats_columns: tuple[tuple[str, ...], ...] = ()
+    partitions: Partitioner | None = None
 
 
-class DeletesOnly:
-    """Answers of a table whose rows this package deletes, but does not write, and that records no bounds of columns."""
+class WithoutBounds:
+    """Answers of a table of which no bounds of columns are read."""
 
     __slots__ = ()
 
@@ -183,6 +199,12 @@ class DeletesOnly:
     def local_times(self, snapshot: Snapshot, columns: Sequence[str]) -> dict[str, pa.ChunkedArray]:
         del snapshot, columns
         return {}
+
+
+class DeletesOnly(WithoutBounds):
+    """Answers of a table whose rows this package deletes, but does not write."""
+
+    __slots__ = ()
 
     def row_rules(self, snapshot: Snapshot) -> RowRules:
         del snapshot

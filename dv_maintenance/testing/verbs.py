@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.rows import RowLevelTable
     from dv_maintenance.tables.work import ScanTask
 
-__all__ = ["VERBS", "Verb", "deletion", "verbs_of"]
+__all__ = ["VERBS", "Verb", "deletion", "row_work", "verbs_of"]
 
 # Rows by id, as ``TableHistory.rows``.
 Rows = Mapping[int, Row]
@@ -66,7 +66,7 @@ _CAPABILITIES: Final = {
     "DeltaBackend": frozenset({"lite", "quarantine", "rows", "order", "restore", "downgrade", "convert"}),
     "LanceBackend": frozenset({"positions", "quarantine", "rename"}),
     "PaimonBackend": frozenset({"positions", "quarantine"}),
-    "IcebergBackend": frozenset({"positions"}),
+    "IcebergBackend": frozenset({"rows"}),
 }
 
 
@@ -221,20 +221,24 @@ def _changing(name: str, change: Change) -> Callable[[TableBackend, int], object
         from dv_maintenance.dml import operation
 
         table = operation.row_level(backend.open())
-        return operation.run(table, name, lambda snapshot: _work(table, snapshot, change), max_attempts=3)
+        return operation.run(table, name, lambda snapshot: row_work(table, snapshot, change), max_attempts=3)
 
     return run
 
 
-def _work(table: RowLevelTable, snapshot: Snapshot, change: Change) -> Work:
+def row_work(table: RowLevelTable, snapshot: Snapshot, change: Change) -> Work:
+    """What an operation that makes this change of a snapshot has to commit. New files are written."""
+    from dv_maintenance.dml.new_rows import scanned
     from dv_maintenance.dml.operation import Work, deleted_rows
     from dv_maintenance.dml.write import write_changes
     from dv_maintenance.dv import DeletionVector
-    from dv_maintenance.tables.rows import RowChanges
+    from dv_maintenance.tables.rows import RowChanges, row_id_name
 
-    tasks = table.scan_tasks(snapshot)
-    places = {row[0]: (row, file, position) for row, file, position in _rows(table, tasks)}
-    rows = {number: row for number, (row, _, _) in places.items()}
+    rules = table.row_rules(snapshot)
+    tasks = table.scan_tasks(snapshot, scanned(snapshot.schema, rules).names)
+    id_name = row_id_name(snapshot.schema) if rules.row_ids else ""
+    places = {row[0]: (row, file, position, own) for row, file, position, own in _rows(table, tasks, id_name)}
+    rows = {number: row for number, (row, *_) in places.items()}
     gone, new = change(rows)
     after = {row[0]: row for row in new}
     changed = [number for number in sorted(gone | after.keys()) if number in rows]
@@ -250,9 +254,10 @@ def _work(table: RowLevelTable, snapshot: Snapshot, change: Change) -> Work:
     if not changed and not inserted:
         return Work(RowChanges(), _anything)
     frame: Any = _Frame(
-        [("update" if number in stay else "delete", *places[number][1:]) for number in changed]
+        [("update" if number in stay else "delete", *places[number][1:3]) for number in changed]
         + [("insert", None, None)] * len(inserted),
         [stay.get(number) or rows[number] for number in changed] + [stay[number] for number in inserted],
+        [places[number][3] for number in changed] + [None] * len(inserted) if rules.row_ids else None,
     )
     written = write_changes(
         frame,
@@ -270,14 +275,14 @@ def _anything(added: Snapshot) -> bool:
     return bool(added.files.num_rows)
 
 
-def _rows(table: RowLevelTable, tasks: Sequence[ScanTask]) -> Iterator[tuple[Row, int, int]]:
-    """Live rows, the number of their task, and where they are in their file."""
+def _rows(table: RowLevelTable, tasks: Sequence[ScanTask], id_name: str) -> Iterator[tuple[Row, int, int, int | None]]:
+    """Live rows, the number of their task, where they are in their file, and their id if they have one."""
     from dv_maintenance.dml.rows import numbered_rows
 
     for number, task in enumerate(tasks):
         for batch in numbered_rows(number, task, table.storage.options):
             for row in batch.to_pylist():
-                yield (row["id"], row["p"], row["v"]), row["file"], row["row"]
+                yield (row["id"], row["p"], row["v"]), row["file"], row["row"], row.get(id_name)
 
 
 _CAST: Final = re.compile(r"CAST\((\w+) AS STRING\) AS (\w+)")
@@ -286,17 +291,20 @@ _CAST: Final = re.compile(r"CAST\((\w+) AS STRING\) AS (\w+)")
 class _Frame:
     """The part of a DataFrame that writing needs."""
 
-    def __init__(self, actions: list[tuple[str, int | None, int | None]], rows: list[Row]) -> None:
+    def __init__(
+        self, actions: list[tuple[str, int | None, int | None]], rows: list[Row], ids: list[int | None] | None
+    ) -> None:
         kinds, files, positions = zip(*actions, strict=True)
-        ids, partitions, values = zip(*rows, strict=True)
+        numbers, partitions, values = zip(*rows, strict=True)
         self._batch = pa.RecordBatch.from_pydict(
             {
                 "action": pa.array(kinds, pa.string()),
                 "file": pa.array(files, pa.int32()),
                 "row": pa.array(positions, pa.int64()),
-                "id": pa.array(ids, pa.int64()),
+                "id": pa.array(numbers, pa.int64()),
                 "p": pa.array(partitions, pa.string()),
                 "v": pa.array(values, pa.string()),
+                **({} if ids is None else {"row id": pa.array(ids, pa.int64())}),
             }
         )
         self._found: list[SimpleNamespace] = []

@@ -161,8 +161,9 @@ class IcebergCatalogTable:
         requirements: list[Any] = [u.AssertTableUUID(uuid=uuid)]
         updates: list[Any] = [u.RemoveSnapshotRefUpdate(ref_name=each) for each in change.refs]
         # A reference to a snapshot that goes may have been made in the meantime: the server refuses that.
-        watched = refs if change.removed else {name: refs[name] for name in (change.branch,) if name in refs}
-        requirements += [u.AssertRefSnapshotId(ref=name, snapshot_id=each.snapshot) for name, each in watched.items()]
+        now = {change.branch: None} | {name: each.snapshot for name, each in refs.items()}
+        watched = now if change.removed else {change.branch: now[change.branch]}
+        requirements += [u.AssertRefSnapshotId(ref=name, snapshot_id=number) for name, number in watched.items()]
         if change.snapshot is not None:
             body = refs[change.branch].body if change.branch in refs else {}
             kept = {name: each for name, each in body.items() if name not in {"snapshot-id", "type"}}

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,9 +14,14 @@ from dv_maintenance.storage import Storage, plain_uri
 from dv_maintenance.tables.iceberg.catalog import IcebergCatalogTable
 from dv_maintenance.tables.registry import Location
 
+if TYPE_CHECKING:
+    from dv_maintenance.tables.iceberg.log.metadata import Metadata
+
 __all__ = ["METADATA", "Layout"]
 
 METADATA: Final = "metadata"
+# The last two are older names.
+_DATA_PATHS: Final = ("write.data.path", "write.object-storage.path", "write.folder-storage.path")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +59,20 @@ class Layout:
     def at(self, storage: Storage) -> Layout:
         """The same table through another storage, such as one for a dry run."""
         return replace(self, storage=storage)
+
+    def data_folder(self, metadata: Metadata) -> str:
+        """Where new data files go unless they replace others, as the table spells it: see :meth:`_folder`."""
+        return self._folder(metadata, "data", _DATA_PATHS)
+
+    def metadata_folder(self, metadata: Metadata) -> str:
+        """Where manifests go, and metadata files of catalogs, as the table spells it: see :meth:`_folder`."""
+        return self._folder(metadata, METADATA, ("write.metadata.path",))
+
+    def _folder(self, metadata: Metadata, name: str, properties: Iterable[str]) -> str:
+        """The folder that a property names, if it is inside the root; otherwise the one of that name."""
+        wanted = (metadata.properties.get(each, "").rstrip("/") for each in properties)
+        inside = (each for each in wanted if each and "://" not in self.path(each))
+        return next(inside, f"{metadata.location.rstrip('/')}/{name}")
 
     @property
     def uri(self) -> str:

@@ -66,6 +66,8 @@ class IcebergSnapshot(Snapshot):
 
     def strange_after(self, base: IcebergSnapshot) -> str:
         """Why nothing that was planned on ``base`` can be committed on this snapshot; "" if it follows from it."""
+        if base.entry is None:
+            return ""
         chain = list(self.metadata.ancestors(self.version))
         known = {self.version} | {each.id for each in chain} | {each.parent for each in chain}
         return "" if base.version in known else "the table was rolled back, or its newest snapshot has another history"

@@ -11,24 +11,25 @@ from dv_maintenance.tables.binding import Receiver, deferred
 from dv_maintenance.tables.iceberg.layout import Layout
 from dv_maintenance.tables.iceberg.snapshot import load_snapshot
 from dv_maintenance.tables.registry import Location
-from dv_maintenance.tables.rows import DeletesOnly
+from dv_maintenance.tables.rows import WithoutBounds
 
 if TYPE_CHECKING:
     from dv_maintenance.tables.fsck import LogFault
     from dv_maintenance.tables.iceberg import file_log, fsck, writable
-    from dv_maintenance.tables.iceberg.commit import deletes, rewrites
+    from dv_maintenance.tables.iceberg.commit import rewrites, row_changes
     from dv_maintenance.tables.iceberg.log import history, versions
-    from dv_maintenance.tables.iceberg.rows import rewrite_tasks, skipping, tasks
+    from dv_maintenance.tables.iceberg.rows import new_rows, rewrite_tasks, skipping, tasks
     from dv_maintenance.tables.iceberg.snapshot import IcebergSnapshot
     from dv_maintenance.tables.iceberg.vacuum import run
-    from dv_maintenance.tables.rows import RowWriteTask
     from dv_maintenance.tables.table import Table
 else:
     file_log, fsck, writable = deferred(__package__, "file_log", "fsck", "writable")
     (run,) = deferred(f"{__package__}.vacuum", "run")
     history, versions = deferred(f"{__package__}.log", "history", "versions")
-    deletes, rewrites = deferred(f"{__package__}.commit", "deletes", "rewrites")
-    rewrite_tasks, skipping, tasks = deferred(f"{__package__}.rows", "rewrite_tasks", "skipping", "tasks")
+    rewrites, row_changes = deferred(f"{__package__}.commit", "rewrites", "row_changes")
+    new_rows, rewrite_tasks, skipping, tasks = deferred(
+        f"{__package__}.rows", "new_rows", "rewrite_tasks", "skipping", "tasks"
+    )
 
 __all__ = ["IcebergTable", "open_at"]
 
@@ -41,7 +42,7 @@ def open_at(location: Location) -> IcebergTable:
 
 
 @dataclass(frozen=True, slots=True)
-class IcebergTable(DeletesOnly):
+class IcebergTable(WithoutBounds):
     """An Iceberg table, or a branch of one.
 
     See ``dv_maintenance.tables.table.Table`` for what each method promises. Versions are ids of snapshots.
@@ -101,11 +102,9 @@ class IcebergTable(DeletesOnly):
 
     rewrite_tasks = _of_layout(rewrite_tasks.rewrite_tasks)
     commit = _of_layout(rewrites.commit_replacements)
-    commit_changes = _of_layout(deletes.commit_deletes)
-
-    def row_write_tasks(self, snapshot: IcebergSnapshot, target_bytes: int) -> tuple[RowWriteTask, RowWriteTask]:
-        del target_bytes
-        raise writable.refused(snapshot, "update")
+    commit_changes = _of_layout(row_changes.commit_changes)
+    row_rules = staticmethod(new_rows.row_rules)
+    row_write_tasks = _of_layout(new_rows.row_write_tasks)
 
     vacuum = _of_layout(run.vacuum)
     retention = staticmethod(versions.retention)

@@ -9,6 +9,7 @@ from pyarrow import types
 
 from dv_maintenance.errors import RefusedError
 from dv_maintenance.tables.iceberg.log.pointer import hadoop_number
+from dv_maintenance.tables.iceberg.rows.transforms import NewPartitions
 
 if TYPE_CHECKING:
     from dv_maintenance.tables.iceberg.layout import Layout
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["check_writable", "refused"]
 
 _FORMAT: Final = "write.format.default"
+_CHANGES: Final = frozenset({"delete", "update", "merge"})
 _GC: Final = "gc.enabled"
 _NEXT: Final = {
     "rewrite": "let its engine do it, such as CALL system.rewrite_data_files in Spark",
@@ -26,10 +28,7 @@ _NEXT: Final = {
     "merge": "use MERGE INTO in its engine",
     "manifest": "use a reader of Iceberg, which applies deletes",
 }
-_NO_NEW_ROWS: Final = "this tool does not write new rows to Iceberg tables"
 _WHOLE: Final = {
-    "update": _NO_NEW_ROWS,
-    "merge": _NO_NEW_ROWS,
     "manifest": "symlink manifests do not make an Iceberg table readable without its deletes",
 }
 
@@ -66,11 +65,13 @@ def _reasons(layout: Layout, snapshot: IcebergSnapshot, operation: str) -> Itera
         yield "only its catalog can commit; name the table by its catalog (iceberg:CATALOG.NAMESPACE.TABLE)"
     if metadata.format_version < 2:
         yield "it has format version 1, whose files have no age"
-    if operation == "delete" and metadata.format_version < 3:
+    if operation in _CHANGES and metadata.format_version < 3:
         yield f"format version {metadata.format_version} has no deletion vectors"
     if operation == "vacuum" and metadata.properties.get(_GC, "true").strip().lower() == "false":
         yield f"its property {_GC} is false: other tables may need its files"
-    if operation == "rewrite":
+    if operation in {"update", "merge"} and (transform := NewPartitions.of(metadata).unknown()):
+        yield f"its partition specification has the transform {transform}, which this release does not know"
+    if operation in {"rewrite", "update", "merge"}:
         wanted = metadata.properties.get(_FORMAT, "parquet").strip().lower()
         if wanted != "parquet":
             yield f"new files of the table must be {wanted}, but this tool writes only Parquet ({_FORMAT})"

@@ -32,7 +32,8 @@ _LIMITED: Final = re.compile(r"(?:var)?char\((\d+)\)")
 def row_rules(snapshot: DeltaSnapshot) -> RowRules:
     """See ``RowLevelTable.row_rules``.
 
-    Protocol: CHECK Constraints, Column Invariants, Generated Columns, Identity Columns, Default Columns.
+    Protocol: CHECK Constraints, Column Invariants, Generated Columns, Identity Columns, Default Columns,
+    Partition Value Serialization.
     """
     metadata = snapshot.metadata
     checks = {key[len(_CHECK) :]: sql for key, sql in metadata.configuration.items() if key.lower().startswith(_CHECK)}
@@ -62,7 +63,12 @@ def row_rules(snapshot: DeltaSnapshot) -> RowRules:
                 fixed[name] = "the length of text in it is limited (char or varchar)"
     change_data = metadata.configuration.get("delta.enableChangeDataFeed", "").lower() == "true"
     row_ids = stored_columns(snapshot.protocol, metadata) is not None
-    return RowRules(checks, tuple(not_null), generated, tuple(identity), defaults, fixed, change_data, row_ids)
+    texts = tuple(name for name in snapshot.partition_columns if _is_text(snapshot.schema.field(name).type))
+    return RowRules(checks, tuple(not_null), generated, tuple(identity), defaults, fixed, texts, change_data, row_ids)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_binary(kind))
 
 
 def _fields(struct: Mapping[str, Any], parent: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Mapping[str, Any]]]:

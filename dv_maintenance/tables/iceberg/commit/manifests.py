@@ -21,11 +21,13 @@ from dv_maintenance.files.avro.container import read_records
 from dv_maintenance.files.avro.writer import Template, template_of, write_records
 from dv_maintenance.tables.iceberg.commit.schemas import filled, for_lists, for_manifests
 from dv_maintenance.tables.iceberg.commit.summaries import partition_summaries
+from dv_maintenance.tables.iceberg.commit.templates import NEW_LIST, new_manifest
 from dv_maintenance.tables.iceberg.log.manifests import ADDED, DATA, DELETED, DELETES, EXISTING, Manifest, placed
 from dv_maintenance.tables.parallel import in_parallel
 
 if TYPE_CHECKING:
     from dv_maintenance.tables.iceberg.layout import Layout
+    from dv_maintenance.tables.iceberg.rows.partitions import Place
     from dv_maintenance.tables.iceberg.snapshot import IcebergSnapshot
     from dv_maintenance.tables.new_files import NewFiles
 
@@ -43,13 +45,12 @@ _MERGE: Final = "commit.manifest-merge.enabled"
 class NewEntry:
     """A file that a commit adds.
 
-    partition_code : its partition, see ``Partitions``.
     sequence : age of its rows; ``None``: that of the commit.
     file : the fields of its record by their ids, without content and partition.
     """
 
     content: int
-    partition_code: int
+    partition: Place
     sequence: int | None
     file: Mapping[str, Any]
 
@@ -78,9 +79,11 @@ class ManifestWriter:
         return self.now.metadata.format_version
 
     @property
-    def _list(self) -> str:
-        """The location of the base's manifest list."""
-        raw = None if self.now.entry is None else self.now.entry.manifest_list
+    def _list(self) -> bytes | None:
+        """The base's manifest list; ``None`` if the table has no snapshot."""
+        if self.now.entry is None:
+            return None
+        raw = self.now.entry.manifest_list
         if raw is None:
             raise UnsupportedFeatureError(
                 "the newest snapshot has no manifest list, as in format version 1",
@@ -89,11 +92,11 @@ class ManifestWriter:
                 version=self.now.version,
                 next_step="let the table's engine commit once, then run again",
             )
-        return raw
+        return self._get(raw)
 
     def raw(self, name: str) -> str:
-        """How the table spells a file in its folder ``metadata``."""
-        return f"{self.now.metadata.location.rstrip('/')}/metadata/{name}"
+        """How the table spells a file of the folder for metadata."""
+        return f"{self.layout.metadata_folder(self.now.metadata)}/{name}"
 
     def write(
         self, removed: Collection[str], removed_deletes: Collection[DeleteKey], new: Sequence[NewEntry]
@@ -115,8 +118,7 @@ class ManifestWriter:
             elif kept:
                 listed += self._put(template, manifest.content, manifest.spec_id or 0, kept)
         for each in new:
-            spec_id = self.now.partitions[each.partition_code].spec_id
-            groups[(DATA if each.content == 0 else DELETES, spec_id)].append(self._added(each, spec_id))
+            groups[(DATA if each.content == 0 else DELETES, each.partition[0])].append(self._added(each))
         for (content, spec_id), entries in groups.items():
             template = templates.get((content, spec_id)) or self._template_of(spec_id)
             listed = self._put(template, content, spec_id, entries) + listed
@@ -124,7 +126,9 @@ class ManifestWriter:
 
     def put_list(self, records: Sequence[Mapping[str, Any]], snapshot: Mapping[str, Any]) -> str:
         """Write the list, and return its location."""
-        template = for_lists(template_of(self._get(self._list), by_id=True), self._format, snapshot)
+        before = self._list
+        template = NEW_LIST if before is None else template_of(before, by_id=True)
+        template = for_lists(template, self._format, snapshot)
         fields = template.fields()
         raw = self.raw(f"snap-{self.snapshot_id}-1-{self.name}.avro")
         data = write_records(template, [filled(each, fields, "manifest lists") for each in records])
@@ -158,8 +162,9 @@ class ManifestWriter:
 
     def _untouched(self, written: Collection[int]) -> list[dict[str, Any]]:
         """The list's entries of the other manifests, without those that have only deleted files."""
-        found = []
-        for number, record in enumerate(read_records(self._get(self._list), None, by_id=True)):
+        found: list[dict[str, Any]] = []
+        before = self._list
+        for number, record in enumerate(() if before is None else read_records(before, None, by_id=True)):
             if number in written:
                 continue
             alive = [record.get(key) for key in ("504", "505")]
@@ -206,8 +211,9 @@ class ManifestWriter:
             )
         return found
 
-    def _added(self, new: NewEntry, spec_id: int) -> dict[str, Any]:
-        fields, values = self.now.metadata.specs[spec_id], self.now.partitions[new.partition_code].values
+    def _added(self, new: NewEntry) -> dict[str, Any]:
+        spec_id, values = new.partition
+        fields = self.now.metadata.specs[spec_id]
         partition = {str(each.id): value for each, value in zip(fields, values, strict=True)}
         return {
             "0": ADDED,
@@ -265,7 +271,9 @@ class ManifestWriter:
 
     def _template_of(self, spec_id: int) -> Template:
         """That of any manifest with the specification, which has the right record of partition values."""
-        manifest = next(each for each in self._manifests if (each.spec_id or 0) == spec_id)
+        manifest = next((each for each in self._manifests if (each.spec_id or 0) == spec_id), None)
+        if manifest is None:
+            return new_manifest(self.now.metadata, spec_id)
         return template_of(self._get(manifest.path), by_id=True)
 
     def _read(self, numbers: Iterable[int]) -> list[tuple[Template, list[dict[str, Any]]]]:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
 from dv_maintenance.errors import StorageError, StorageUnavailableError
+from dv_maintenance.storage.rehearsal import Rehearsal
 from dv_maintenance.tables.iceberg.commit.change import Change, edited
 from dv_maintenance.tables.iceberg.layout import METADATA
 from dv_maintenance.tables.iceberg.log.metadata import Metadata
@@ -43,6 +44,8 @@ def swap(layout: Layout, before: Metadata, change: Change) -> None:
     StorageDeniedError, RefusedError : nothing was committed.
     StorageUnavailableError : it is unknown whether the change was committed.
     """
+    if isinstance(layout.storage, Rehearsal):
+        return None  # a catalog would commit
     if layout.catalog is None:
         return _into_folder(layout, before, change)
     if layout.catalog.kind() == "rest":
@@ -77,10 +80,9 @@ def _into_catalog(layout: Layout, catalog: IcebergCatalogTable, before: Metadata
         raise Overtaken("the catalog names another metadata file, building on it")
     document = edited(before, location, change, _now())
     body = _packed(before, document)
-    folder, _, name = location.rpartition("/")
-    match = _NUMBER.match(name)
+    match = _NUMBER.match(location.rpartition("/")[2])
     packed = ".gz" if body[:2] == b"\x1f\x8b" else ""
-    new = f"{folder}/{int(match[1]) + 1 if match else 1:05d}-{uuid4()}{packed}.metadata.json"
+    new = f"{layout.metadata_folder(before)}/{int(match[1]) + 1 if match else 1:05d}-{uuid4()}{packed}.metadata.json"
     files = NewFiles(layout.storage)
     files.put(layout.path(new), body)
     try:

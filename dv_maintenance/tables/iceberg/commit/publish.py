@@ -39,6 +39,7 @@ from dv_maintenance.tables.publish import Overtaken, Published, Rules
 if TYPE_CHECKING:
     from dv_maintenance.dv import DeletionVector
     from dv_maintenance.tables.iceberg.layout import Layout
+    from dv_maintenance.tables.iceberg.rows.partitions import Place
 
 __all__ = ["Draft", "NewDv", "publish"]
 
@@ -49,11 +50,11 @@ _DVS_PER_FILE: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class NewDv:
-    """A deletion vector of a data file. ``partition_code``: the file's."""
+    """A deletion vector of a data file. ``partition``: the file's."""
 
     path: str
     dv: DeletionVector
-    partition_code: int
+    partition: Place
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +175,6 @@ class _Rules(Rules[Draft]):
 
     def _change(self, draft: Draft, files: NewFiles) -> Change:
         metadata, entry = self.now.metadata, self.now.entry
-        assert entry is not None, "a table without a snapshot has no files to change"
         sequence = int(metadata.body["last-sequence-number"]) + 1
         writer = ManifestWriter(self.layout, self.now, files, self.id, sequence)
         dvs = self._put_dvs(draft, files)
@@ -183,7 +183,7 @@ class _Rules(Rules[Draft]):
         snapshot: dict[str, Any] = {
             "sequence-number": sequence,
             "snapshot-id": self.id,
-            "parent-snapshot-id": entry.id,
+            **({} if entry is None else {"parent-snapshot-id": entry.id}),
             "timestamp-ms": max(time.time_ns() // 1_000_000, latest),
             "summary": {**summary_of(self.now, draft, dvs), OURS: __version__},
             "schema-id": metadata.current_schema,
@@ -212,7 +212,7 @@ class _Rules(Rules[Draft]):
                     "144": blob.offset,
                     "145": blob.length,
                 }
-                found.append(NewEntry(POSITIONS, each.partition_code, None, file))
+                found.append(NewEntry(POSITIONS, each.partition, None, file))
         return found
 
 

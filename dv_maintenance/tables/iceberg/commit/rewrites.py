@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.iceberg.snapshot import IcebergSnapshot
     from dv_maintenance.tables.work import OutputFile
 
-__all__ = ["Row", "commit_replacements", "live_rows", "stored_dv"]
+__all__ = ["Row", "commit_replacements", "deletes_of", "live_rows", "stored_dv"]
 
 _REASONS_SHOWN: Final = 3
 _NONE: Final = DeletionVector.empty()
@@ -188,7 +188,7 @@ class _Commit:
                 return f"another writer removed or rewrote {key.path}"
             inputs.append((old, new))
         left = tuple(new for _, new in inputs)
-        if all(_deletes(old) == _deletes(new) for old, new in inputs):
+        if all(deletes_of(old) == deletes_of(new) for old, new in inputs):
             return _Stay(left, (_NONE,) * len(each.outputs), carried=tuple(_key(new) for new in left) != each.inputs)
         if not each.kept or any(old["equality_deletes"] for old, _ in inputs):
             return "another writer deleted rows of its inputs, and where these rows are in the new files is unknown"
@@ -222,13 +222,15 @@ class _Commit:
             for output, deleted in zip(each.outputs, self.stay[each.id].deleted, strict=True):
                 if deleted.cardinality == output.rows:
                     continue
-                code, path = inputs[0]["partition_code"], self._raw(each, output)
+                # By its values: a newer snapshot may number the partitions in another way.
+                partition = self.base.partitions[inputs[0]["partition_code"]].place
+                path = self._raw(each, output)
                 # One file keeps its order; several in a row do not have one.
                 order = inputs[0]["sort_order_id"] if len(inputs) == 1 and not each.order_by else None
                 record = {**self._record(output, path), "140": order}
-                files.append(NewEntry(0, code, self.base.entry.sequence, record))
+                files.append(NewEntry(0, partition, self.base.entry.sequence, record))
                 if deleted:
-                    dvs.append(NewDv(path, deleted, code))
+                    dvs.append(NewDv(path, deleted, partition))
         return files, dvs
 
     def _record(self, output: OutputFile, path: str) -> Mapping[str, Any]:
@@ -241,7 +243,7 @@ def _key(row: Row) -> FileKey:
     return FileKey(row["path"], row["dv_id"])
 
 
-def _deletes(row: Row) -> tuple[Any, ...]:
+def deletes_of(row: Row) -> tuple[Any, ...]:
     """Which rows of a file are deleted by position. Equality deletes that came later apply to the new file, too."""
     return row["dv_file"], row["dv_offset"], row["deleted_rows"], None if row["dv_file"] else row["dv_id"]
 

@@ -56,7 +56,7 @@ def for_lists(template: Template, format_version: int, snapshot: Mapping[str, An
     names = {
         "format-version": str(format_version),
         "snapshot-id": str(snapshot["snapshot-id"]),
-        "parent-snapshot-id": str(snapshot["parent-snapshot-id"]),
+        "parent-snapshot-id": str(snapshot.get("parent-snapshot-id", "null")),
         "sequence-number": str(snapshot["sequence-number"]),
         **({"first-row-id": str(snapshot["first-row-id"])} if "first-row-id" in snapshot else {}),
     }

@@ -30,7 +30,7 @@ def partition_summaries(
     for field in metadata.specs[spec_id]:
         there = [each.get(str(field.id)) for each in values]
         filled = [each for each in there if each is not None]
-        kind = _result(field.transform.partition("[")[0], kinds.get(field.source or -1))
+        kind = result_type(field.transform, kinds.get(field.source or -1))
         nan = [each for each in filled if each != each]
         ordered = [each for each in filled if each == each]
         summary: dict[str, Any] = {"509": len(filled) < len(there), "518": bool(nan), "510": None, "511": None}
@@ -46,13 +46,14 @@ def partition_summaries(
     return found
 
 
-def _result(transform: str, source: pa.DataType | None) -> pa.DataType | None:
-    """The type of a transform's values."""
-    if transform in _INT:
+def result_type(transform: str, source: pa.DataType | None) -> pa.DataType | None:
+    """The type of a transform's values; ``None`` if it is unknown here."""
+    name = transform.partition("[")[0]
+    if name in _INT:
         return pa.int32()
-    if transform == "day":
+    if name == "day":
         return pa.date32()
-    return source if transform in {"identity", "truncate"} else None
+    return source if name in {"identity", "truncate", "void"} else None
 
 
 def _ordered(kind: pa.DataType) -> bool:

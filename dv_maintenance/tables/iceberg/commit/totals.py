@@ -39,19 +39,19 @@ def summary_of(now: IcebergSnapshot, draft: Draft, dvs: Sequence[NewEntry]) -> d
     counts["deleted-data-files"] = gone.num_rows
     counts["deleted-records"] = pc.sum(gone["record_count"]).as_py() or 0
     counts["removed-files-size"] = pc.sum(gone["size"]).as_py() or 0
-    partitions = set(gone["partition_code"].to_pylist())
+    partitions = {now.partitions[code].place for code in gone["partition_code"].unique().to_pylist()}
     for each in draft.added:
         _count(counts, "added", DATA, "parquet", each.file["103"], each.file["104"])
-        partitions.add(each.partition_code)
+        partitions.add(each.partition)
     for each in dvs:
         _count(counts, "added", each.content, "puffin", each.file["103"], each.file["145"])
-        partitions.add(each.partition_code)
+        partitions.add(each.partition)
     if draft.removed_deletes:
         for row in now.entries.live(DELETES).to_pylist():
             if (row["path"], row["content_offset"]) in draft.removed_deletes:
                 size = row["content_size"] or row["size"]
                 _count(counts, "removed", row["content"], row["format"], row["record_count"], size)
-                partitions.add(row["partition_code"])
+                partitions.add(now.partitions[row["partition_code"]].place)
     before = {} if now.entry is None else now.entry.summary
     totals = {
         name: str(int(before[name]) + counts[more] - counts[less])

@@ -39,9 +39,9 @@ def unneeded_deletes(
     needed = {file for path, files in now.matched.position_files.items() if path in left for file in files}
     found |= {(path, None) for path in now.position_deletes if path not in needed}
     if now.deletes.equality:
-        codes = np.concatenate(
-            [numbers(combined(live["partition_code"])), np.array([each.partition_code for each in added], np.int64)]
-        )
+        known = {each.place: code for code, each in enumerate(now.partitions)}
+        new = np.array([known.get(each.partition, -1) for each in added], np.int64)
+        codes = np.concatenate([numbers(combined(live["partition_code"])), new])
         sequences = np.concatenate(
             [numbers(combined(live["data_sequence"])), np.array([each.sequence for each in added], np.int64)]
         )

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import types
 
-__all__ = ["encoded", "of_json"]
+__all__ = ["encoded", "of_json", "unscaled"]
 
 
 def encoded(value: Any, kind: pa.DataType) -> bytes | None:
@@ -29,7 +29,7 @@ def encoded(value: Any, kind: pa.DataType) -> bytes | None:
     if types.is_string(kind):
         return value.encode() if isinstance(value, str) else None
     if types.is_decimal(kind):
-        return _unscaled(int.from_bytes(value, "big", signed=True) if isinstance(value, bytes) else value)
+        return unscaled(int.from_bytes(value, "big", signed=True) if isinstance(value, bytes) else value)
     return value if isinstance(value, bytes) else None
 
 
@@ -42,5 +42,5 @@ def of_json(value: Any, kind: pa.DataType) -> Any:
     return value
 
 
-def _unscaled(number: int) -> bytes:
+def unscaled(number: int) -> bytes:
     return number.to_bytes((number if number >= 0 else ~number).bit_length() // 8 + 1, "big", signed=True)

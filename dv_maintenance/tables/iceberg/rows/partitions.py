@@ -21,7 +21,10 @@ from dv_maintenance.tables.iceberg.log.metadata import Metadata, SpecField
 from dv_maintenance.tables.model import partition_name
 from dv_maintenance.tables.partition_spec import SPEC_ID
 
-__all__ = ["Partition", "Partitions"]
+__all__ = ["Partition", "Partitions", "Place", "text_of"]
+
+Place = tuple[int, tuple[Any, ...]]
+"""What identifies a partition: its specification, and the values as manifests have them."""
 
 _EPOCH: Final = date(1970, 1, 1)
 _CYCLE_YEARS, _CYCLE_DAYS = 400, 146_097
@@ -40,6 +43,10 @@ class Partition:
     values: tuple[Any, ...]
     name: str
     constants: Mapping[int, Any]
+
+    @property
+    def place(self) -> Place:
+        return self.spec_id, self.values
 
 
 @dataclass(slots=True)
@@ -87,7 +94,7 @@ class Partitions:
                 continue
             kind = self.types.get(each.source or -1)
             try:
-                texts[each.name] = None if value is None else _text(value, each.transform.partition("[")[0], kind)
+                texts[each.name] = None if value is None else text_of(value, each.transform.partition("[")[0], kind)
                 if each.transform == "identity" and each.source is not None and kind is not None:
                     constants[each.source] = None if value is None else _constant(value, kind)
             except (TypeError, ValueError, OverflowError, AttributeError):
@@ -104,7 +111,7 @@ def _collect(fields: Any, kinds: dict[int, pa.DataType]) -> None:
             _collect(each.type, kinds)
 
 
-def _text(value: Any, transform: str, kind: pa.DataType | None) -> str:
+def text_of(value: Any, transform: str, kind: pa.DataType | None) -> str:
     """The text of a value, as ``partition_values.value_of`` reads it back."""
     match transform:
         case "year":

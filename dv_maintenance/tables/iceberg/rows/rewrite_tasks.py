@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.iceberg.layout import Layout
     from dv_maintenance.tables.iceberg.snapshot import IcebergSnapshot
 
-__all__ = ["output_folder", "rewrite_tasks"]
+__all__ = ["codec_of", "output_folder", "rewrite_tasks"]
 
 _CODEC: Final = "write.parquet.compression-codec"
 
@@ -53,7 +53,6 @@ def rewrite_tasks(
     for row in chosen.select([*COLUMNS, "partition"]).to_pylist():
         source = full_source(layout, snapshot, row, schema, equality)
         live[source.key] = (row["partition"], source)
-    codec = snapshot.properties.get(_CODEC) or compression or "zstd"
     tasks = []
     for wanted in bins:
         sources = tuple(taken(live, wanted, snapshot))
@@ -64,7 +63,7 @@ def rewrite_tasks(
             scan=ScanTask(sources, schema, "id"),
             output_uri=layout.storage.uri_of(folder),
             target_bytes=target_bytes,
-            compression=codec.lower(),
+            compression=codec_of(snapshot, compression),
             stats_columns=stats,
             order_by=wanted.order_by,
             file_name="{task}-{uuid}{codec}.parquet",
@@ -74,9 +73,14 @@ def rewrite_tasks(
     return tasks
 
 
+def codec_of(snapshot: IcebergSnapshot, wanted: str | None = None) -> str:
+    """The compression of new files. ``wanted``: unless the table's property names one."""
+    return (snapshot.properties.get(_CODEC) or wanted or "zstd").lower()
+
+
 def output_folder(layout: Layout, snapshot: IcebergSnapshot, path: str) -> str:
     """The folder of the new file that replaces the data file ``path``, both as the table spells them: the same one, or
-    ``data`` if that file is outside the table's location.
+    that of new files if that file is outside the table's location.
     """
     inside = "://" not in layout.path(path)
-    return path.rpartition("/")[0] if inside else f"{snapshot.metadata.location.rstrip('/')}/data"
+    return path.rpartition("/")[0] if inside else layout.data_folder(snapshot.metadata)

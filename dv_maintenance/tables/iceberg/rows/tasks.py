@@ -24,6 +24,7 @@ from dv_maintenance.tables.iceberg.log.types import LAST_UPDATED, LINEAGE, ROW_I
 from dv_maintenance.tables.iceberg.rows.files import EqualityDelete
 from dv_maintenance.tables.iceberg.snapshot import IcebergSnapshot
 from dv_maintenance.tables.model import FileKey
+from dv_maintenance.tables.rows import row_id_name
 from dv_maintenance.tables.work import EXACT_INSTANTS, NAMES, DvRef, RowDefault, ScanTask, SourceFile
 
 __all__ = [
@@ -53,6 +54,7 @@ COLUMNS: Final = [
     "first_row_id",
     "equality_deletes",
 ]
+_LINEAGE_IDS: Final = tuple(LINEAGE.field(name).metadata[b"PARQUET:field_id"] for name in (ROW_ID, LAST_UPDATED))
 _FORMATS: Final = ("parquet", "orc", "avro")
 _BATCH: Final = 65_536  # rows that become Python objects at once
 _NAME_MAPPING: Final = "schema.name-mapping.default"
@@ -89,8 +91,11 @@ def rows_of(files: pa.Table) -> Iterator[dict[str, Any]]:
 
 
 def _selected(snapshot: IcebergSnapshot, columns: Sequence[str] | None) -> pa.Schema:
-    hidden = LINEAGE if snapshot.hidden_columns.names else ()
+    hidden = LINEAGE if snapshot.hidden_columns.names else pa.schema([])
     by_name = {each.name: each for each in (*hidden, *snapshot.table_schema.arrow)}
+    own_id = row_id_name(snapshot.schema)
+    if columns is not None and own_id in columns and hidden.names:
+        by_name[own_id] = hidden.field(ROW_ID).with_name(own_id)
     names = snapshot.schema.names if columns is None else columns
     wrong = [name for name in names if name not in by_name]
     wrong += [name for name, times in Counter(names).items() if times > 1]
@@ -157,8 +162,10 @@ def source_of(layout: Layout, snapshot: IcebergSnapshot, row: Mapping[str, Any],
     }
     defaults = {}
     if row["first_row_id"] is not None:
-        starts = {ROW_ID: RowDefault(row["first_row_id"], counts=True), LAST_UPDATED: RowDefault(row["data_sequence"])}
-        defaults = {name: default for name, default in starts.items() if name in schema.names}
+        starts = RowDefault(row["first_row_id"], counts=True), RowDefault(row["data_sequence"])
+        by_id = dict(zip(_LINEAGE_IDS, starts, strict=True))
+        ids = {each.name: each.metadata[b"PARQUET:field_id"] for each in schema}
+        defaults = {name: by_id[number] for name, number in ids.items() if number in by_id}
     plain = stored_source(layout, snapshot, row)
     return SourceFile(
         plain.key,
