@@ -8,6 +8,7 @@ import importlib.util
 import os
 import shutil
 import sys
+import threading
 import warnings
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
@@ -20,6 +21,7 @@ from golden_tables import NotThere
 from hypothesis import settings
 from support.object_stores import AZURITE, S3PROXY, Store, azurite, s3proxy
 from support.places import GOLDEN, ICEBERG, JARS, JUDGED_SPARK, PAIMON, PYPAIMON
+from support.sessions import CHEAP
 
 from dv_maintenance.remedies import speak
 
@@ -173,8 +175,17 @@ def s3() -> Iterator[Store]:
     import logging
 
     import boto3
+    from moto.s3.responses import S3Response
     from moto.server import ThreadedMotoServer
 
+    # It looks for the object and puts it in a second step: of writers at the same moment, two could win.
+    one, put = threading.Lock(), S3Response.put_object
+
+    def put_alone(self: S3Response) -> Any:
+        with one:
+            return put(self)
+
+    S3Response.put_object = put_alone  # type: ignore[method-assign]
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
@@ -218,8 +229,10 @@ def connect_packages() -> None:
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """The worker's one Spark session: ours to run tasks on, and delta-spark's, with which it judges."""
+def spark(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Iterator[SparkSession]:
+    """The worker's one Spark session: ours to run tasks on, and delta-spark's, with which it judges. ``make deep`` runs
+    everything in it as users have it; the suite does so in new sessions where answers are judged.
+    """
     os.environ["PYSPARK_PYTHON"] = sys.executable
     from pyspark import __version__
     from pyspark.sql import SparkSession
@@ -251,6 +264,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     for key, value in settings.items():
         builder = builder.config(key, str(value))
     session = builder.getOrCreate()
+    if pytestconfig.option.markexpr != "deep":
+        for key, value in CHEAP.items():
+            session.conf.set(key, value)
     yield session
     session.stop()
 

@@ -158,7 +158,7 @@ def judge(
 
 
 def test_some_conditions(delta_spark: SparkSession, tmp_path: Path) -> None:
-    judge(delta_spark, tmp_path, 15, 16, 1, [True]).check(15)
+    judge(delta_spark, tmp_path, 15, 8, 1, [True]).check(15)
 
 
 @pytest.mark.deep

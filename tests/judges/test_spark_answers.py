@@ -139,8 +139,11 @@ def same(verdict: Verdict) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        *(pytest.param(name, marks=pytest.mark.deep) for name in ("legacy-micros", "deltalake, changed")),
-        *("current", "by time without a zone"),
+        "current",
+        *(
+            pytest.param(name, marks=pytest.mark.deep)
+            for name in ("by time without a zone", "legacy-micros", "deltalake, changed")
+        ),
     ],
 )
 def test_a_purge(keep: Keep, name: str) -> None:

@@ -1,4 +1,4 @@
-"""Sessions in which delta-spark makes tables and reads whole ones."""
+"""Sessions that do without what pays off only for long queries."""
 
 from __future__ import annotations
 
