@@ -2,7 +2,7 @@
 
     python benchmarks/bench_policy.py [--days 30] [--seed 0] [--kind SUBSTRING] [--reads 1.0] [--erase] [--git FOLDER]
 
-Lives are made from a seed, see dv_maintenance/testing/traces.py. Costs are seconds of CPU: what readers pay for deleted
+Lives are made from a seed, see benchmarks/research/traces.py. Costs are seconds of CPU: what readers pay for deleted
 rows, deletion vectors and small files, what rewrites cost, and 25 s for each start of a run. "x" is the cost divided by
 what a clairvoyant would have paid at least (simulation/bound.py). ``--reads``: the factor by which the declared rate of
 reads is wrong. ``--git``: instead, the history of a Git repository as change data, a line being 2,000 rows.
@@ -15,6 +15,9 @@ import argparse
 import subprocess
 from math import exp, log
 
+from research.rules import by_thresholds
+from research.traces import KINDS, trace
+
 from dv_maintenance.maintenance.meter.prices import Prices
 from dv_maintenance.maintenance.planning import drafts
 from dv_maintenance.maintenance.planning.deadlines import Erasure
@@ -22,9 +25,8 @@ from dv_maintenance.maintenance.planning.policy import Policy
 from dv_maintenance.maintenance.reads import Reads
 from dv_maintenance.maintenance.simulation.bound import clairvoyant
 from dv_maintenance.maintenance.simulation.replay import Replayed, Rule, replay
-from dv_maintenance.maintenance.simulation.rules import by_meter, by_thresholds, never, purge_every_night
+from dv_maintenance.maintenance.simulation.rules import by_meter, never, purge_every_night
 from dv_maintenance.maintenance.simulation.trace import Trace, TraceBuilder
-from dv_maintenance.testing.traces import KINDS, trace
 
 DAY = 86_400_000
 PRICES = Prices()

@@ -2,7 +2,7 @@
 
     python benchmarks/bench_window.py [--tables 200] [--nights 42] [--budget 2160 540] [--seed 7] [--slow 0.01]
 
-The tables are synthetic (`dv_maintenance.testing.fleet`) and the same for every rule. `over`: nights over budget.
+The tables are synthetic (`research/fleet.py`) and the same for every rule. `over`: nights over budget.
 `starved`: tables that had work worth its cost for seven nights in a row and got nothing. `late`: tables and files whose
 deadline passed. `cost`: seconds of CPU of readers and rewrites, by the first rule. Steps take 0.75 to 1.35 of their
 estimate; `--slow`: this share of them takes 20 times as long.
@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 import time
 
-from dv_maintenance.testing.fleet import RULES, run
+from research.fleet import RULES, run
 
 COLUMNS = ("over", "most", "starved", "late", "files", "runs", "lost s", "cost")
 

@@ -28,18 +28,20 @@ if TYPE_CHECKING:
 
     from dv_maintenance.dml.operation import DmlReport
     from dv_maintenance.engine.spark import SparkEngine
-    from dv_maintenance.maintenance.checkpoint import CheckpointReport
     from dv_maintenance.maintenance.convert import ConvertReport
     from dv_maintenance.maintenance.downgrade import DowngradeReport
     from dv_maintenance.maintenance.execution.report import ApplyReport
     from dv_maintenance.maintenance.fsck.report import FsckReport
     from dv_maintenance.maintenance.health import Health
-    from dv_maintenance.maintenance.manifest import ManifestReport
     from dv_maintenance.maintenance.recount import RecountReport
-    from dv_maintenance.maintenance.restore import RestoreReport
-    from dv_maintenance.maintenance.undelete import UndeleteReport
-    from dv_maintenance.maintenance.vacuum import VacuumReport
     from dv_maintenance.tables.model import HistoryEntry
+    from dv_maintenance.tables.reports import (
+        CheckpointReport,
+        ManifestReport,
+        RestoreReport,
+        UndeleteReport,
+        VacuumReport,
+    )
     from dv_maintenance.tables.table import Table
 
 __all__ = [

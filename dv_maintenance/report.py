@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from html import escape
-from typing import Any, Final
+from typing import Any, Final, Protocol, Self
 
 from dv_maintenance.units import format_duration, format_instant, format_size
 
@@ -16,41 +16,63 @@ _DURATIONS: Final = frozenset({"retention"})
 _SHOWN: Final = 5
 
 
-class Report:
-    """Base of results. ``repr`` and notebooks show the fields that say something, one a line."""
+class _Named(Protocol):
+    @property
+    def uri(self) -> str: ...
+    @property
+    def format(self) -> str: ...
 
-    __slots__ = ()
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Report:
+    """Base of what verbs return. ``repr`` and notebooks show the facts that say something, one a line.
+
+    table, format : the table's URI and format. A format's own report has neither until the verb returns it.
+    """
+
+    table: str = field(default="", kw_only=True)
+    format: str = field(default="", kw_only=True)
+
+    def of(self, table: _Named) -> Self:
+        """The report as one of this table."""
+        return replace(self, table=table.uri, format=table.format)
+
+    def facts(self) -> dict[str, Any]:
+        """What ``repr`` shows, by name."""
+        return {each.name: getattr(self, each.name) for each in fields(self)}
+
+    def to_json(self) -> dict[str, Any]:
+        """As the command line prints it with ``--json``."""
+        return {name: list(each) if isinstance(each, tuple) else each for name, each in asdict(self).items()}
 
     def __repr__(self) -> str:
-        rows = list(_rows(self))
+        rows = list(_rows(self.facts()))
         width = max((len(name) for name, _ in rows), default=0)
         lines = (f"  {name:<{width}}  {text}" for name, text in rows)
         return "\n".join([_title(self), *lines])
 
     def _repr_html_(self) -> str:
-        rows = (f"<tr><th>{escape(name)}</th><td>{escape(text)}</td></tr>" for name, text in _rows(self))
+        rows = (f"<tr><th>{escape(name)}</th><td>{escape(text)}</td></tr>" for name, text in _rows(self.facts()))
         return f"<b>{escape(_title(self))}</b><table>{''.join(rows)}</table>"
 
 
-def _title(report: Any) -> str:
-    place = getattr(report, "table", None)
-    return type(report).__name__ if place is None else f"{type(report).__name__} of {place}"
+def _title(report: Report) -> str:
+    return f"{type(report).__name__} of {report.table}" if report.table else type(report).__name__
 
 
-def _rows(report: Any) -> Iterator[tuple[str, str]]:
-    """Names and texts of the fields; those of a nested dataclass stand in its place."""
-    for field in fields(report):
-        value = getattr(report, field.name)
-        if field.name == "table" or value is None or value == () or value == {}:
+def _rows(facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Names and texts of the facts; those of a nested dataclass stand in its place."""
+    for name, value in facts.items():
+        if name == "table" or value is None or value == () or value == {}:
             continue
         if is_dataclass(value):
-            yield from _rows(value)
+            yield from _rows({each.name: getattr(value, each.name) for each in fields(value)})
         elif isinstance(value, tuple | list):
-            yield field.name, _listed(value)
+            yield name, _listed(value)
         elif isinstance(value, Mapping):
-            yield field.name, "; ".join(f"{key}: {_text('', each)}" for key, each in value.items())
+            yield name, "; ".join(f"{key}: {_text('', each)}" for key, each in value.items())
         else:
-            yield field.name, _text(field.name, value)
+            yield name, _text(name, value)
 
 
 def _listed(values: tuple[Any, ...] | list[Any]) -> str:

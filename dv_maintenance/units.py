@@ -167,3 +167,16 @@ def parse_instant(text: str) -> int:
     if millis is None or not _FIRST_SECOND <= millis // 1000 <= _LAST_SECOND:
         raise ValueError(f"{text!r} is not a time with a zone, such as 2026-01-31T09:30:00Z")
     return millis
+
+
+def iso_timestamp(millis: int) -> str:
+    """Epoch milliseconds as ISO 8601 in UTC; the plain number if it is outside the calendar.
+
+    >>> iso_timestamp(1795248115190)
+    '2026-11-21T08:01:55.190Z'
+    """
+    try:
+        when = _EPOCH + timedelta(milliseconds=millis)
+    except OverflowError:
+        return str(millis)
+    return when.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -36,7 +36,7 @@ def test_a_table_from_the_first_look_to_the_last_file(orders: Any) -> None:
     assert dvm.read(orders, 1, columns=["id"], limit=7).read_all().shape == (7, 1)
     assert dvm.fsck(orders, deep=True).clean
     assert [entry.version for entry in dvm.history(orders, 2)] == [3, 2]
-    assert dvm.checkpoint(orders).result.written
+    assert dvm.checkpoint(orders).written
     assert dvm.recount(orders).wrong == 0
     with pytest.raises(RefusedError):
         dvm.vacuum(orders, retention="1h")
@@ -44,7 +44,7 @@ def test_a_table_from_the_first_look_to_the_last_file(orders: Any) -> None:
     assert expired.data_files == 0
     assert dvm.restore(orders, 1).verified
     assert dvm.changes(orders, 2, 2).read_all().num_rows == ROWS // 4
-    assert dvm.undelete(orders, since="2026-01-01T00:00:00Z").result.files == 0
+    assert dvm.undelete(orders, since="2026-01-01T00:00:00Z").files == 0
 
 
 def test_a_purge_of_one_partition(orders: Any) -> None:

@@ -127,7 +127,9 @@ def test_yaml_loads(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         for document in yaml.safe_load_all(text):
             assert document["type"] == "dv_maintenance.DvMaintainedTablesComponent"
             component = DvMaintainedTablesComponent.from_attributes_dict(attributes=document["attributes"])
-            body = {key: each for key, each in document["attributes"].items() if key != "translation"} | {"folders": []}
+            body = {key: each for key, each in document["attributes"].items() if key not in {"op", "translation"}} | {
+                "folders": []
+            }
             load_tables(WatchConfig.model_validate(body), len(component.tables or ()))
     elif name == "run.yaml":
         import dagster as dg

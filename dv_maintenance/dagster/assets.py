@@ -24,6 +24,7 @@ from dv_maintenance.dagster.checks import asked_of, check_specs, checked_after, 
 from dv_maintenance.dagster.collector import expect_definitions
 from dv_maintenance.dagster.downstream import asset_graph, reads_downstream
 from dv_maintenance.dagster.errors import in_dagster_terms
+from dv_maintenance.dagster.internals import public
 from dv_maintenance.dagster.logs import shown_in
 from dv_maintenance.dagster.observed import data_version_of, observe_after, observed_before
 from dv_maintenance.dagster.resources import engine_of
@@ -56,10 +57,14 @@ _PARTITION_TAG = "dagster/partition"
 _RECORDS_WHOLE_TABLE = Version(dg.__version__) >= Version("1.12.20")
 
 
-def build_dv_assets(tables: Iterable[TableSettings], *, group_name: str = GROUP) -> list[dg.AssetsDefinition]:
+@public
+def build_dv_assets(
+    tables: Iterable[TableSettings], *, group_name: str = GROUP, retry_policy: dg.RetryPolicy | None = None
+) -> list[dg.AssetsDefinition]:
     """The assets of each table, one for itself and one for each of its ``jobs``. Opens no table: it need not exist yet.
 
     group_name : the group of tables without a ``group_name`` of their own.
+    retry_policy : of the ops that maintain them; by default transient errors alone are retried, three times.
 
     Needs a resource ``spark``. Ops of one table share a pool. The asset of a table has its checks. A table with
     ``observe: false`` gets none: the location has one of that key already; see ``build_dv_checks``.
@@ -69,14 +74,14 @@ def build_dv_assets(tables: Iterable[TableSettings], *, group_name: str = GROUP)
     with warnings.catch_warnings():
         # Of assets that are observed only.
         warnings.simplefilter("ignore", dg.BetaWarning)
-        return [asset for table in tables for asset in _assets(table, group_name)]
+        return [asset for table in tables for asset in _assets(table, group_name, retry_policy)]
 
 
-def _assets(table: TableSettings, group: str) -> Iterator[dg.AssetsDefinition]:
+def _assets(table: TableSettings, group: str, retries: dg.RetryPolicy | None) -> Iterator[dg.AssetsDefinition]:
     if table.observe:
         yield _observed(table, group)
     builders = {"optimize": _optimize, "vacuum": _vacuum, "manifest": _manifest}
-    yield from (build(table, group) for job, build in builders.items() if job in table.jobs)
+    yield from (build(table, group, retries) for job, build in builders.items() if job in table.jobs)
 
 
 def _kinds(table: TableSettings) -> set[str] | None:
@@ -99,7 +104,7 @@ def _observed(table: TableSettings, group: str) -> dg.AssetsDefinition:
         skippable=True,
     )
 
-    def observe(context: dg.AssetExecutionContext, _: Any) -> Iterator[dg.ObserveResult | dg.AssetCheckResult]:
+    def observe(context: dg.AssetExecutionContext) -> Iterator[dg.ObserveResult | dg.AssetCheckResult]:
         open_once = cache(lambda: verbs.opened(table))
         findings: list[Finding] = []
         asked = asked_of(context)
@@ -125,7 +130,7 @@ def _observed(table: TableSettings, group: str) -> dg.AssetsDefinition:
     return nodes.observable(observe, name=naming.op_name(table, "observe"), spec=spec, checks=check_specs(table))
 
 
-def _optimize(table: TableSettings, group: str) -> dg.AssetsDefinition:
+def _optimize(table: TableSettings, group: str, retries: dg.RetryPolicy | None) -> dg.AssetsDefinition:
     description = f"Rewrites files of {table.name} with too many deleted rows, and merges small ones."
     if table.partitions is not None:
         status = f"`{naming.table_key(table).to_user_string()}`, check `{PARTITIONS}`"
@@ -134,7 +139,7 @@ def _optimize(table: TableSettings, group: str) -> dg.AssetsDefinition:
             f"optimized or had nothing to do at least once; which have work now, the table says: {status}."
         )
 
-    def optimize(context: dg.AssetExecutionContext, _: Any) -> Iterator[dg.MaterializeResult[None]]:
+    def optimize(context: dg.AssetExecutionContext, spark: Any) -> Iterator[dg.MaterializeResult[None]]:
         config = OptimizeRun(**context.op_execution_context.op_config)
         keys = _chosen(context)
         if keys and _PARTITION_TAG not in context.run.tags:
@@ -152,7 +157,7 @@ def _optimize(table: TableSettings, group: str) -> dg.AssetsDefinition:
             outcome = verbs.optimize(
                 table,
                 opened,
-                lambda: engine_of(context.resources.spark),
+                lambda: engine_of(spark),
                 keys,
                 downstream=lambda now: reads_downstream(context.instance, asset_graph(context), table, now),
                 changes=config.policy,
@@ -183,6 +188,7 @@ def _optimize(table: TableSettings, group: str) -> dg.AssetsDefinition:
         pool=naming.pool(table),
         tags=table.op_tags,
         config=OptimizeRun,
+        retry_policy=retries,
         resources=_SPARK,
         backfill_policy=partitions.backfill_policy(table),
     )
@@ -193,10 +199,10 @@ def _chosen(context: dg.AssetExecutionContext) -> list[str]:
     return list(context.partition_keys) if context.has_partition_key or context.has_partition_key_range else []
 
 
-def _vacuum(table: TableSettings, group: str) -> dg.AssetsDefinition:
+def _vacuum(table: TableSettings, group: str, retries: dg.RetryPolicy | None) -> dg.AssetsDefinition:
     description = f"Deletes data and deletion vector files of {table.name} that no version inside the retention needs."
 
-    def vacuum(context: dg.AssetExecutionContext, _: Any) -> Iterator[dg.MaterializeResult[None]]:
+    def vacuum(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult[None]]:
         config = VacuumRun(**context.op_execution_context.op_config)
         key = naming.table_key(table)
         with in_dagster_terms(context), shown_in(context.log):
@@ -223,20 +229,21 @@ def _vacuum(table: TableSettings, group: str) -> dg.AssetsDefinition:
         pool=naming.pool(table),
         tags=table.op_tags,
         config=VacuumRun,
+        retry_policy=retries,
     )
 
 
-def _manifest(table: TableSettings, group: str) -> dg.AssetsDefinition:
+def _manifest(table: TableSettings, group: str, retries: dg.RetryPolicy | None) -> dg.AssetsDefinition:
     description = (
         f"Manifests of {table.name} for readers without deletion vectors. Deletion vectors that the policy left alone "
         "are purged first."
     )
 
-    def manifest(context: dg.AssetExecutionContext, _: Any) -> Iterator[dg.MaterializeResult[None]]:
+    def manifest(context: dg.AssetExecutionContext, spark: Any) -> Iterator[dg.MaterializeResult[None]]:
         config = ManifestRun(**context.op_execution_context.op_config)
         with in_dagster_terms(context), shown_in(context.log):
             opened = verbs.opened(table)
-            outcome = verbs.manifest(opened, lambda: engine_of(context.resources.spark), dry_run=config.dry_run)
+            outcome = verbs.manifest(opened, lambda: engine_of(spark), dry_run=config.dry_run)
         if config.dry_run:
             _planned(context, table, "manifest", outcome)
             return
@@ -250,6 +257,7 @@ def _manifest(table: TableSettings, group: str) -> dg.AssetsDefinition:
         pool=naming.pool(table),
         tags=table.op_tags,
         config=ManifestRun,
+        retry_policy=retries,
         resources=_SPARK,
     )
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 
 from dv_maintenance.dagster import naming
+from dv_maintenance.dagster.internals import public
 from dv_maintenance.service.checks import FSCK
 from dv_maintenance.service.settings import JOBS
 
@@ -22,6 +23,7 @@ _MOST_IN_A_PRESET = 100
 _DESCRIPTION = "Observes every table, then runs its jobs (optimize, vacuum, manifest) by its settings."
 
 
+@public
 def build_dv_job(
     tables: Iterable[TableSettings],
     *,
@@ -50,6 +52,7 @@ def build_dv_job(
     )
 
 
+@public
 def build_dv_presets(
     tables: Iterable[TableSettings], *, name: str = "dv_maintenance", tags: Mapping[str, str] | None = None
 ) -> list[Any]:
@@ -77,6 +80,7 @@ def build_dv_presets(
     ]
 
 
+@public
 def build_dv_fsck_job(
     tables: Iterable[TableSettings], *, name: str = "dv_fsck", tags: Mapping[str, str] | None = None
 ) -> Any:
@@ -112,6 +116,7 @@ def _keys(table: TableSettings, jobs: frozenset[Job]) -> list[dg.AssetKey]:
     return [*([naming.table_key(table)] if observed else []), *naming.job_keys(table, together)]
 
 
+@public
 def build_dv_schedule(
     job: Any,
     *,

@@ -11,7 +11,7 @@ import dagster as dg
 from dv_maintenance.dagster import metadata, naming, partitions
 from dv_maintenance.dagster.active_runs import at_work, working_on
 from dv_maintenance.dagster.downstream import asset_graph, reads_downstream
-from dv_maintenance.dagster.internals import PartitionBackfill, make_new_backfill_id
+from dv_maintenance.dagster.internals import PartitionBackfill, make_new_backfill_id, public
 from dv_maintenance.dagster.logs import shown_in
 from dv_maintenance.errors import DvMaintenanceError
 from dv_maintenance.service import verbs
@@ -29,6 +29,7 @@ _Context = dg.OpExecutionContext | dg.AssetExecutionContext
 _MAX_RECORDED = 1000
 
 
+@public
 def build_dv_backfills(
     tables: Iterable[TableSettings], *, name: str = "dv_backfills", tags: Mapping[str, str] | None = None
 ) -> dg.JobDefinition:

@@ -15,6 +15,7 @@ import dagster as dg
 
 from dv_maintenance.dagster import naming, nodes
 from dv_maintenance.dagster.downstream import asset_graph, reads_downstream
+from dv_maintenance.dagster.internals import public
 from dv_maintenance.dagster.logs import without_omissions
 from dv_maintenance.errors import redacted
 from dv_maintenance.service.checks import (
@@ -48,6 +49,7 @@ __all__ = [
 _ROWS_SHOWN = 50
 
 
+@public
 def build_dv_checks(tables: Iterable[TableSettings]) -> list[dg.AssetChecksDefinition]:
     """The checks of each table with ``observe: false``, whose asset is another's: one op per table, which reads its log
     once. The checks of other tables come with their assets; see ``build_dv_assets``. Needs no Spark and opens nothing
@@ -149,7 +151,7 @@ def check_specs(table: TableSettings, additional_deps: Sequence[dg.AssetKey] = (
 
 
 def _checks(table: TableSettings) -> dg.AssetChecksDefinition:
-    def checks(context: dg.AssetCheckExecutionContext, _: Any) -> Iterator[dg.AssetCheckResult]:
+    def checks(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
         step = context.op_execution_context
         yield from (result for _, result in evaluated(step, table, asked_of(step), lambda: opened(table)))
 

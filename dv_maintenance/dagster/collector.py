@@ -1,8 +1,8 @@
 """Python's garbage collector while Dagster makes the definitions of many tables.
 
 They live as long as the process, and are some 500 objects for each table. The collector searches all that are alive
-again whenever a quarter was added, which takes half the CPU time of a load. ``gc.freeze`` takes out what has survived
-until the load is over; then everything is back, and the collector finds what has become garbage meanwhile.
+again whenever a quarter was added, which takes half the CPU time of a load. Until the load is over, it searches only
+what is young: what survives waits for the next full search, as ever. ``gc.collect`` finds all garbage at any time.
 """
 
 from __future__ import annotations
@@ -21,35 +21,38 @@ _OBJECTS_OF_A_TABLE: Final = 1000
 # Nothing says when a load is over. It takes two milliseconds for a table, or ten times as long on a busy machine.
 _SECONDS: Final = 60.0
 _SECONDS_OF_A_TABLE: Final = 0.02
+# Collections of the middle generation before a full one.
+_NEVER: Final = 1_000_000_000
 
 
 def expect_definitions(tables: int) -> None:
-    """Keep the collector from searching the definitions of so many tables again and again, until as many objects have
-    been made as these take, or ten times the usual time has passed. Nothing happens in a process that has frozen
-    objects itself.
+    """Put off the collector's own full searches until as many objects have been made as the definitions of so many
+    tables take, or ten times the usual time has passed.
     """
-    begun = _Freezing.left > 0
-    if tables < _MANY or (not begun and gc.get_freeze_count()):
+    if tables < _MANY:
         return
-    if not begun:
-        gc.callbacks.append(_Freezing.after)
-    _Freezing.left += tables * _OBJECTS_OF_A_TABLE
-    _Freezing.until = time.monotonic() + _SECONDS + tables * _SECONDS_OF_A_TABLE
+    if not _Load.left:
+        _Load.usual = gc.get_threshold()
+        gc.set_threshold(*_Load.usual[:2], _NEVER)
+        gc.callbacks.append(_Load.after)
+    _Load.left += tables * _OBJECTS_OF_A_TABLE
+    _Load.until = time.monotonic() + _SECONDS + tables * _SECONDS_OF_A_TABLE
 
 
-class _Freezing:
+class _Load:
     left: ClassVar[int] = 0
     until: ClassVar[float] = 0.0
+    usual: ClassVar[tuple[int, int, int]]
 
     @classmethod
     def after(cls, phase: str, info: dict[str, Any]) -> None:
-        # The youngest generation is left alone: most of it is gone a moment later.
         if phase != "stop" or info["generation"] == 0:
             return
-        gc.freeze()
-        young, rounds, _ = gc.get_threshold()
+        young, rounds, full = gc.get_threshold()
         cls.left -= young * max(rounds, 1)
         if cls.left <= 0 or time.monotonic() > cls.until:
             cls.left = 0
             gc.callbacks.remove(cls.after)
-            gc.unfreeze()
+            # Unless somebody else has changed it meanwhile.
+            if full == _NEVER:
+                gc.set_threshold(young, rounds, cls.usual[2])

@@ -19,8 +19,10 @@ from dv_maintenance.dagster.automation import build_dv_fsck_job, build_dv_job, b
 from dv_maintenance.dagster.backfills import build_dv_backfills
 from dv_maintenance.dagster.checks import build_dv_checks
 from dv_maintenance.dagster.folders import build_dv_folders_sensor
+from dv_maintenance.dagster.internals import public
 from dv_maintenance.dagster.lake import build_dv_lake_report
 from dv_maintenance.dagster.night import build_dv_night
+from dv_maintenance.dagster.op_spec import DvOpSpec
 from dv_maintenance.dagster.resources import spark_resource
 from dv_maintenance.dagster.scaffolder import DvScaffolder
 from dv_maintenance.dagster.schema import with_precise_schema
@@ -69,6 +71,7 @@ else:
     from dv_maintenance.dagster.stateless import ListedAtEachLoad as _Listing
 
 
+@public
 @dg.scaffold_with(DvScaffolder)
 class DvMaintainedTablesComponent(_Listing, _Keys):
     """Maintained tables: their assets, checks, sensor, jobs and schedules.
@@ -82,6 +85,7 @@ class DvMaintainedTablesComponent(_Listing, _Keys):
         default=None,
         description="Attributes of the assets; their templates see the table, and the job (null: the table itself).",
     )
+    op: DvOpSpec | None = Field(default=None, description="How the ops run: their tags, pool and retries.")
     _source: Any = PrivateAttr(default=None)
 
     @classmethod
@@ -96,6 +100,7 @@ class DvMaintainedTablesComponent(_Listing, _Keys):
         made._source = context.source_position_tree
         return made
 
+    @public
     def get_translator(self) -> DvTranslator:
         """Override it to change keys and specs in ways that ``translation`` can't."""
         return DvTranslator()
@@ -139,11 +144,12 @@ class DvMaintainedTablesComponent(_Listing, _Keys):
         translator = self.get_translator()
         if self.translation is not None:
             translator = WrittenTranslator(translator, self.translation)
-        tables = translator.tables(table for _, table in located)
+        op = self.op or DvOpSpec()
+        tables = translator.tables(op.of(table) for _, table in located)
         assets = [
             each
             for (place, _), table in zip(located, tables, strict=True)
-            for each in _assets(table, document.where(place))
+            for each in _assets(table, op, document.where(place))
         ]
         tags = config.defaults.run_tags
         scheduled = settings.scheduled_jobs(config.name, config.schedule)
@@ -165,7 +171,13 @@ class DvMaintainedTablesComponent(_Listing, _Keys):
                 schedules.append(_schedule(config, backfills, config.schedule.cron, config.schedule.timezone))
         if config.at_night:
             night = build_dv_night(
-                tables, window=config.window, budget=config.budget, name=f"{config.name}_night", tags=tags
+                tables,
+                window=config.window,
+                budget=config.budget,
+                name=f"{config.name}_night",
+                tags=tags,
+                op_tags=op.tags,
+                retry_policy=op.retries,
             )
             jobs.append(night)
             if config.window is not None:
@@ -215,10 +227,10 @@ class DvMaintainedTables(DvMaintainedTablesComponent):
         return super().build_defs_from_state(context, state_path)
 
 
-def _assets(table: TableSettings, where: str) -> list[dg.AssetsDefinition]:
+def _assets(table: TableSettings, op: DvOpSpec, where: str) -> list[dg.AssetsDefinition]:
     """``where``: file and line of the table's entry, for errors in what only Dagster checks."""
     try:
-        return build_dv_assets([table])
+        return build_dv_assets([table], retry_policy=op.retries)
     except (dg.DagsterInvalidDefinitionError, dg.DagsterInvariantViolationError) as error:
         raise UsageError(f"{table.name}: {error} ({where})") from error
 

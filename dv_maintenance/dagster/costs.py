@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 import dagster as dg
 
 from dv_maintenance.dagster import naming
+from dv_maintenance.dagster.internals import public
 from dv_maintenance.service.tables_file import TableSettings
 
 __all__ = ["MonthlyCost", "costs_by_month"]
@@ -35,6 +36,7 @@ class MonthlyCost:
     bytes_out: int
 
 
+@public
 def costs_by_month(instance: dg.DagsterInstance, tables: Iterable[TableSettings], since: datetime) -> list[MonthlyCost]:
     """The newest month first, and in it the most expensive table first. Months without rewrites are left out.
 

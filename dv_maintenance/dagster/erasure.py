@@ -8,8 +8,9 @@ from typing import Any
 import dagster as dg
 
 from dv_maintenance.dagster import metadata, naming
+from dv_maintenance.dagster.internals import public
 from dv_maintenance.dagster.ops import delete_rows_op, run, settings_of
-from dv_maintenance.dagster.resources import engine_of
+from dv_maintenance.dagster.resources import SparkParam, engine_of
 from dv_maintenance.errors import UsageError
 from dv_maintenance.service.erasure import purge_erased_rows, sum_up
 from dv_maintenance.service.outcome import Outcome
@@ -19,6 +20,7 @@ from dv_maintenance.tables.table import Table
 __all__ = ["build_erasure_job"]
 
 
+@public
 def build_erasure_job(
     tables: Iterable[TableSettings],
     *,
@@ -91,14 +93,14 @@ def build_erasure_job(
 def _purge_erased(table: TableSettings) -> dg.OpDefinition:
     description = "Rewrites the files that held deleted rows, and says when the old ones can be deleted."
     config = {"purge_all": dg.Field(bool, default_value=False)}
-    settings = settings_of(table, "purge_erased", description, config, spark=True)
+    settings = settings_of(table, "purge_erased", description, config)
 
     @dg.op(**settings, ins={"deleted": dg.In(dict, description="The report of the delete.")})
-    def purge_erased(context: dg.OpExecutionContext, deleted: dict[str, Any]) -> dict[str, Any]:
+    def purge_erased(context: dg.OpExecutionContext, deleted: dict[str, Any], spark: SparkParam) -> dict[str, Any]:
         purge_all = context.op_config["purge_all"]
 
         def work(opened: Table) -> Outcome:
-            return purge_erased_rows(table, opened, lambda: engine_of(context.resources.spark), deleted, purge_all)
+            return purge_erased_rows(table, opened, lambda: engine_of(spark), deleted, purge_all)
 
         return run(context, table, work)
 

@@ -32,21 +32,28 @@ class _Step(Protocol):
     def run(self) -> dg.DagsterRun: ...
     @property
     def retry_number(self) -> int: ...
+    @property
+    def op_def(self) -> dg.OpDefinition: ...
 
 
 @contextmanager
 def in_dagster_terms(step: _Step) -> Iterator[None]:
-    """Raise RetryRequested (after 5, 10, 20 seconds) for a retryable error, and Failure without retries for any other.
-    A Failure has what the command line prints as metadata.
+    """Raise RetryRequested for a retryable error, and Failure without retries for any other. A Failure has what the
+    command line prints as metadata.
+
+    Retries go by the op's retry policy; without one, there are three, after 5, 10 and 20 seconds.
     """
     try:
         with system_errors():
             yield
     except DvMaintenanceError as error:
         retryable = isinstance(error, RetryableError)
-        if retryable and step.retry_number < MAX_RETRIES:
-            wait = 5 * 2**step.retry_number
-            raise dg.RetryRequested(max_retries=MAX_RETRIES, seconds_to_wait=wait) from error
+        policy = step.op_def.retry_policy
+        most = MAX_RETRIES if policy is None else policy.max_retries
+        if retryable and step.retry_number < most:
+            before = step.retry_number
+            wait = 5 * 2**before if policy is None else policy.calculate_delay(before + 1)
+            raise dg.RetryRequested(max_retries=most, seconds_to_wait=wait) from error
         # Only a run for one table has a version.
         if not retryable and naming.VERSION_TAG in step.run.tags:
             tags = {naming.REFUSED_TAG: _shortened(str(error))}

@@ -8,6 +8,8 @@ from typing import Final
 
 import dagster as dg
 
+from dv_maintenance import __version__
+
 __all__ = [
     "ASSET_PARTITION_RANGE_END_TAG",
     "ASSET_PARTITION_RANGE_START_TAG",
@@ -21,8 +23,10 @@ __all__ = [
     "CheckError",
     "DagsterLogHandler",
     "PartitionBackfill",
+    "beta",
     "guarded",
     "make_new_backfill_id",
+    "public",
 ]
 
 _MADE_FOR: Final = "Dagster 1.11.7 to 1.13"
@@ -47,6 +51,7 @@ def guarded() -> Iterator[None]:
 
 
 with guarded():
+    from dagster._annotations import beta, public
     from dagster._check import CheckError
     from dagster._core.definitions.assets.graph.base_asset_graph import BaseAssetGraph
     from dagster._core.execution.backfill import BulkActionsFilter, BulkActionStatus, PartitionBackfill
@@ -60,3 +65,7 @@ with guarded():
         WILL_RETRY_TAG,
     )
     from dagster._core.utils import make_new_backfill_id
+    from dagster_shared.libraries import DagsterLibraryRegistry
+
+# What Dagster reports about a code location: its libraries and their releases.
+DagsterLibraryRegistry.register("dv-maintenance", __version__, is_dagster_package=False)

@@ -15,7 +15,7 @@ from dv_maintenance.dagster import metadata, naming
 from dv_maintenance.dagster.assets import GROUP
 from dv_maintenance.dagster.costs import costs_by_month
 from dv_maintenance.dagster.errors import in_dagster_terms
-from dv_maintenance.dagster.internals import AssetCheckExecutionRecord
+from dv_maintenance.dagster.internals import AssetCheckExecutionRecord, public
 from dv_maintenance.dagster.logs import shown_in
 from dv_maintenance.service.checks import FSCK, Finding, Severity, check_names
 from dv_maintenance.service.cursor import TableState
@@ -38,6 +38,7 @@ _STATE_TAG: Final = "dv/lake_state"
 _REPORT_TAG: Final = "dv/lake_report"
 
 
+@public
 def build_dv_lake_report(
     tables: Iterable[TableSettings],
     *,

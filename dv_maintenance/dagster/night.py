@@ -14,9 +14,10 @@ import dagster as dg
 from dv_maintenance.dagster import metadata, naming
 from dv_maintenance.dagster.downstream import asset_graph, reads_downstream
 from dv_maintenance.dagster.errors import in_dagster_terms
+from dv_maintenance.dagster.internals import public
 from dv_maintenance.dagster.logs import shown_in
 from dv_maintenance.dagster.observed import observe_after
-from dv_maintenance.dagster.resources import engine_of
+from dv_maintenance.dagster.resources import SparkParam, engine_of
 from dv_maintenance.dagster.run_config import DRY_RUN
 from dv_maintenance.service.night import NightTable, Window, by_policy, clock, opened_at, work_through
 from dv_maintenance.service.tables_file import TableSettings
@@ -26,6 +27,7 @@ __all__ = ["build_dv_night"]
 _SINCE = "waiting_since"
 
 
+@public
 def build_dv_night(
     tables: Iterable[TableSettings],
     *,
@@ -33,11 +35,14 @@ def build_dv_night(
     budget: int | None,
     name: str = "dv_night",
     tags: Mapping[str, str] | None = None,
+    op_tags: Mapping[str, Any] | None = None,
+    retry_policy: dg.RetryPolicy | None = None,
 ) -> dg.JobDefinition:
     """A job that rewrites files of every table with ``optimize``, as far as window and budget allow.
 
     budget : milliseconds.
     tags : of its runs.
+    op_tags, retry_policy : of its op.
 
     Each table gets a materialization of its ``optimize`` as soon as its work is done. One that has to wait gets an
     observation with the reason, so that it does not count as maintained. If a table fails, the others continue, and the
@@ -48,15 +53,18 @@ def build_dv_night(
     watched = tuple(table for table in tables if "optimize" in table.jobs)
 
     @dg.op(
-        name=f"{name}_op", required_resource_keys={"spark"}, description="Rewrites files of all tables in one window."
+        name=f"{name}_op",
+        tags=op_tags,
+        retry_policy=retry_policy,
+        description="Rewrites files of all tables in one window.",
     )
-    def night(context: dg.OpExecutionContext) -> None:
+    def night(context: dg.OpExecutionContext, spark: SparkParam) -> None:
         failed, alerts = [], dict[str, None]()
         with in_dagster_terms(context), shown_in(context.log):
             waiting = {
                 table.name: since for table in watched if (since := _waiting(context.instance, table)) is not None
             }
-            started = lambda: engine_of(context.resources.spark)  # noqa: E731
+            started = lambda: engine_of(spark)  # noqa: E731
             graph = asset_graph(context)
             plan_of = partial(
                 by_policy, downstream=lambda table, at: reads_downstream(context.instance, graph, table, at)

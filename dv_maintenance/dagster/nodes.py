@@ -15,8 +15,8 @@ import dagster as dg
 
 __all__ = ["checks", "materializable", "observable"]
 
-# The work of an op, from its context and its inputs, which carry no values.
-Compute = Callable[[Any, Mapping[str, Any]], Iterator[Any]]
+# The work of an op, from its context, and by name the resources that it asks for.
+Compute = Callable[..., Iterator[Any]]
 
 _IN: Final = dg.In(dg.Nothing)
 _CHECK: Final = dg.Out(Any, is_required=False)
@@ -31,13 +31,14 @@ def materializable(
     tags: Mapping[str, Any],
     config: type[dg.Config],
     resources: frozenset[str] = frozenset(),
+    retry_policy: dg.RetryPolicy | None = None,
     backfill_policy: dg.BackfillPolicy | None = None,
 ) -> dg.AssetsDefinition:
     """An asset that an op of this name makes."""
     ins = _ins(dep.asset_key for dep in spec.deps)
     output, out = _out(spec)
     op = dg.OpDefinition(
-        compute,
+        _called(compute, resources),
         name,
         ins=dict.fromkeys(ins, _IN),
         outs={output: out},
@@ -45,6 +46,7 @@ def materializable(
         required_resource_keys=resources,
         tags=dict(tags),
         pool=pool,
+        retry_policy=retry_policy,
     )
     return dg.AssetsDefinition(
         node_def=op,
@@ -62,7 +64,7 @@ def observable(
     output, out = _out(spec)
     outputs = _by_output(checks)
     op = dg.OpDefinition(
-        compute, name, outs={output: out, **dict.fromkeys(outputs, _CHECK)}, config_schema=_schema(None)
+        _called(compute), name, outs={output: out, **dict.fromkeys(outputs, _CHECK)}, config_schema=_schema(None)
     )
     return dg.AssetsDefinition(
         node_def=op,
@@ -83,7 +85,7 @@ def checks(
     ins = _ins(keys)
     outputs = _by_output(specs)
     op = dg.OpDefinition(
-        compute,
+        _called(compute),
         name,
         ins=dict.fromkeys(ins, _IN),
         outs=dict.fromkeys(outputs, _CHECK),
@@ -94,6 +96,11 @@ def checks(
         keys_by_input_name=ins, node_def=op, check_specs_by_output_name=outputs, can_subset=True
     )
     return made
+
+
+def _called(compute: Compute, resources: frozenset[str] = frozenset()) -> Callable[[Any, Any], Iterator[Any]]:
+    """With its resources as parameters, as a decorator would pass them; inputs carry no values."""
+    return lambda context, _: compute(context, **{name: getattr(context.resources, name) for name in resources})
 
 
 def _ins(keys: Iterable[dg.AssetKey]) -> dict[str, dg.AssetKey]:

@@ -16,9 +16,11 @@ from pydantic import Field
 
 from dv_maintenance.dagster import metadata, naming
 from dv_maintenance.dagster.errors import in_dagster_terms
+from dv_maintenance.dagster.internals import public
 from dv_maintenance.dagster.logs import shown_in
 from dv_maintenance.dagster.observed import observe_after
-from dv_maintenance.dagster.resources import engine_of
+from dv_maintenance.dagster.resources import SparkParam, engine_of
+from dv_maintenance.engine import Engine
 from dv_maintenance.service import verbs
 from dv_maintenance.service.outcome import Outcome
 from dv_maintenance.service.tables_file import TableSettings
@@ -39,7 +41,6 @@ __all__ = [
     "zorder_op",
 ]
 
-_SPARK: Final = "spark"
 _DRY_RUN: Final = "Only report what would change."
 
 
@@ -94,9 +95,11 @@ class EngineSql(dg.Config):
 _ConfigT = TypeVar("_ConfigT", bound=dg.Config)
 
 
-_Work = Callable[[dg.OpExecutionContext, Table, _ConfigT], Outcome]
+# From the context, the table, the run's config, and the engine if the work needs one.
+_Work = Callable[[dg.OpExecutionContext, Table, _ConfigT, Callable[[], Engine]], Outcome]
 
 
+@public
 def delete_rows_op(table: TableSettings) -> dg.OpDefinition:
     """DELETE by a condition or by keys; config: :class:`DeleteRows`. Needs Spark. The rows' bytes remain in the files
     until a purge and a vacuum: see :func:`build_erasure_job`.
@@ -104,21 +107,25 @@ def delete_rows_op(table: TableSettings) -> dg.OpDefinition:
     return _op(table, "delete_rows", DeleteRows, _delete_rows, "Deletes rows, by deletion vectors.")
 
 
+@public
 def zorder_op(table: TableSettings) -> dg.OpDefinition:
     """Orders the table's files; config: :class:`Zorder`."""
     return _op(table, "zorder", Zorder, _zorder, "Orders files by columns, so that filters on them skip more.")
 
 
+@public
 def restore_op(table: TableSettings) -> dg.OpDefinition:
     """Makes an older version the newest; config: :class:`Restore`. Moves no data, needs no Spark."""
     return _op(table, "restore", Restore, _restore, "Makes an older version the newest.", spark=False)
 
 
+@public
 def checkpoint_op(table: TableSettings) -> dg.OpDefinition:
     """Writes a checkpoint of the log, and cleans the log; config: :class:`Checkpoint`. Needs no Spark."""
     return _op(table, "checkpoint", Checkpoint, _checkpoint, "Writes a checkpoint of the log.", spark=False)
 
 
+@public
 def engine_sql_op(table: TableSettings) -> dg.OpDefinition:
     """Maintenance by the table's own engine in Spark, for tables that are refused here; config: :class:`EngineSql`."""
     return _op(
@@ -138,16 +145,24 @@ def _op(
     *,
     spark: bool = True,
 ) -> dg.OpDefinition:
-    settings = settings_of(table, what, description, config.to_config_schema(), spark=spark)
+    settings = settings_of(table, what, description, config.to_config_schema())
+    settings["ins"] = {"after": dg.In(dg.Nothing, description="Ops that run before, if any.")}
 
-    @dg.op(**settings, ins={"after": dg.In(dg.Nothing, description="Ops that run before, if any.")})
-    def op(context: dg.OpExecutionContext) -> dict[str, Any]:
-        return run(context, table, lambda opened: work(context, opened, config(**context.op_config)))
+    def done(context: dg.OpExecutionContext, resource: Any) -> dict[str, Any]:
+        engine = lambda: engine_of(resource)  # noqa: E731
+        return run(context, table, lambda opened: work(context, opened, config(**context.op_config), engine))
 
-    return op
+    def on_spark(context: dg.OpExecutionContext, spark: SparkParam) -> dict[str, Any]:
+        return done(context, spark)
+
+    def by_itself(context: dg.OpExecutionContext) -> dict[str, Any]:
+        return done(context, None)
+
+    made: dg.OpDefinition = dg.op(**settings)(on_spark if spark else by_itself)
+    return made
 
 
-def settings_of(table: TableSettings, what: str, description: str, config: Any, *, spark: bool) -> dict[str, Any]:
+def settings_of(table: TableSettings, what: str, description: str, config: Any) -> dict[str, Any]:
     return {
         "name": naming.op_name(table, what),
         "description": description,
@@ -155,7 +170,6 @@ def settings_of(table: TableSettings, what: str, description: str, config: Any, 
         "out": dg.Out(dict, description="The report that the command line prints with --json."),
         "pool": naming.pool(table),
         "tags": {**table.op_tags, naming.TABLE_TAG: table.name},
-        "required_resource_keys": {_SPARK} if spark else set(),
     }
 
 
@@ -176,10 +190,12 @@ def run(context: dg.OpExecutionContext, table: TableSettings, work: Callable[[Ta
 # -- the work of each ----------------------------------------------------------------------------------------------
 
 
-def _delete_rows(context: dg.OpExecutionContext, table: Table, config: DeleteRows) -> Outcome:
+def _delete_rows(
+    context: dg.OpExecutionContext, table: Table, config: DeleteRows, engine: Callable[[], Engine]
+) -> Outcome:
     outcome = verbs.delete_rows(
         table,
-        lambda: engine_of(context.resources.spark),
+        engine,
         where=config.where,
         keys=config.keys,
         on=config.on,
@@ -190,7 +206,8 @@ def _delete_rows(context: dg.OpExecutionContext, table: Table, config: DeleteRow
     return replace(outcome, report={**outcome.report, "retried": retried})
 
 
-def _zorder(context: dg.OpExecutionContext, table: Table, config: Zorder) -> Outcome:
+def _zorder(context: dg.OpExecutionContext, table: Table, config: Zorder, engine: Callable[[], Engine]) -> Outcome:
+    del context
     request = verbs.RewriteRequest(
         partitions=tuple(config.partitions),
         missing_ok=config.missing_ok,
@@ -198,11 +215,11 @@ def _zorder(context: dg.OpExecutionContext, table: Table, config: Zorder) -> Out
         target_file_size=config.target_file_size,
         dry_run=config.dry_run,
     )
-    return verbs.rewrite(table, lambda: engine_of(context.resources.spark), request)
+    return verbs.rewrite(table, engine, request)
 
 
-def _restore(context: dg.OpExecutionContext, table: Table, config: Restore) -> Outcome:
-    del context
+def _restore(context: dg.OpExecutionContext, table: Table, config: Restore, engine: Callable[[], Engine]) -> Outcome:
+    del context, engine
     return verbs.restore(
         table,
         version=config.version,
@@ -212,10 +229,15 @@ def _restore(context: dg.OpExecutionContext, table: Table, config: Restore) -> O
     )
 
 
-def _checkpoint(context: dg.OpExecutionContext, table: Table, config: Checkpoint) -> Outcome:
-    del context
+def _checkpoint(
+    context: dg.OpExecutionContext, table: Table, config: Checkpoint, engine: Callable[[], Engine]
+) -> Outcome:
+    del context, engine
     return verbs.checkpoint(table, clean_log=config.clean_log, dry_run=config.dry_run)
 
 
-def _engine_sql(context: dg.OpExecutionContext, table: Table, config: EngineSql) -> Outcome:
-    return verbs.engine_sql(table, lambda: engine_of(context.resources.spark), config.job, catalog=config.catalog)
+def _engine_sql(
+    context: dg.OpExecutionContext, table: Table, config: EngineSql, engine: Callable[[], Engine]
+) -> Outcome:
+    del context
+    return verbs.engine_sql(table, engine, config.job, catalog=config.catalog)

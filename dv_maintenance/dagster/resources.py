@@ -12,6 +12,8 @@ from dagster_pyspark import LazyPySparkResource
 from dagster_spark.utils import flatten_dict
 from pydantic import Field, PrivateAttr
 
+from dv_maintenance.dagster.internals import public
+
 if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
@@ -22,9 +24,13 @@ if TYPE_CHECKING:
 # dagster-pyspark brings dagster-spark, whose own component makes every command of `dg` warn, used or not.
 warnings.filterwarnings("ignore", message="Class `SparkDeclarativePipelineScaffolder` is currently in preview")
 
-__all__ = ["SparkResource", "engine_of", "spark_resource"]
+__all__ = ["SparkParam", "SparkResource", "engine_of", "spark_resource"]
+
+# The parameter `spark` of an op: a SparkResource, or any resource with a `spark_session`.
+SparkParam = dg.ResourceParam[Any]
 
 
+@public
 class SparkResource(LazyPySparkResource):  # type: ignore[misc]  # which has no types
     """dagster-pyspark's lazy session, with an engine for it. An active session is used and left running; one started
     here is stopped.
@@ -62,6 +68,7 @@ class SparkResource(LazyPySparkResource):  # type: ignore[misc]  # which has no 
         """Of the session; a session of Spark Connect has none."""
         return self.spark_session.sparkContext
 
+    @public
     def get_engine(self) -> Engine:
         """The engine of this run. Starts no session yet."""
         if self._engine is None:

@@ -16,6 +16,7 @@ from dv_maintenance.dagster.internals import (
     ASSET_PARTITION_RANGE_END_TAG,
     ASSET_PARTITION_RANGE_START_TAG,
     MAX_RUNTIME_SECONDS_TAG,
+    public,
 )
 from dv_maintenance.dagster.lake import refresh
 from dv_maintenance.dagster.logs import shown_in
@@ -57,6 +58,7 @@ _ENDED = list(_HOW)
 _MAX_RECORDED = 100
 
 
+@public
 def build_dv_sensor(
     tables: Iterable[TableSettings],
     *,

@@ -9,6 +9,7 @@ import dagster as dg
 from dv_maintenance.dagster import metadata, naming
 from dv_maintenance.dagster.downstream import asset_graph, reads_downstream
 from dv_maintenance.dagster.errors import in_dagster_terms
+from dv_maintenance.dagster.internals import beta
 from dv_maintenance.dagster.logs import shown_in
 from dv_maintenance.service import verbs
 from dv_maintenance.service.policies import Policy
@@ -18,6 +19,7 @@ from dv_maintenance.units import parse_duration
 __all__ = ["build_dv_simulations"]
 
 
+@beta
 def build_dv_simulations(
     tables: Iterable[TableSettings], policies: Mapping[str, Policy] | None = None, *, since: str = "30d"
 ) -> list[dg.AssetsDefinition]:

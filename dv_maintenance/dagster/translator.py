@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import dagster as dg
 
 from dv_maintenance.dagster import naming
+from dv_maintenance.dagster.internals import public
 from dv_maintenance.errors import UsageError
 from dv_maintenance.service.settings import JOBS
 
@@ -20,6 +21,7 @@ __all__ = ["DvTranslator", "WrittenTranslator"]
 Translation: TypeAlias = "Callable[[dg.AssetSpec, tuple[TableSettings, Job | None]], dg.AssetSpec]"
 
 
+@public
 class DvTranslator:
     """Subclass it and override its methods.
 
@@ -29,16 +31,19 @@ class DvTranslator:
         assets = translator.assets(tables, build_dv_assets(tables))
     """
 
+    @public
     def get_asset_key(self, table: TableSettings) -> dg.AssetKey:
         """The key of a table. Its maintenance assets are always below it."""
         return naming.table_key(table)
 
+    @public
     def get_job_name(self, table: TableSettings, job: Job) -> str:
         """The last part of the key of a maintenance asset, such as ``orders_optimize``. ``return job`` gives the keys
         that end in the job alone: ``orders/dv/optimize``.
         """
         return naming.job_key(table, job).path[-1]
 
+    @public
     def get_asset_spec(self, table: TableSettings, job: Job | None, spec: dg.AssetSpec) -> dg.AssetSpec:
         """The spec to use for a table (``job`` is ``None``) or for one of its maintenance assets: group, owners, tags,
         metadata, description. Do not change the key here: see :meth:`get_asset_key`. ``table.name`` is the key.
@@ -46,6 +51,7 @@ class DvTranslator:
         del table, job
         return spec
 
+    @public
     def tables(self, tables: Iterable[TableSettings]) -> list[TableSettings]:
         """The tables, named by their keys: assets, sensors, jobs and checks use these names.
 
@@ -65,6 +71,7 @@ class DvTranslator:
         named = [table.model_copy(update={"name": "/".join(key.path)}) for key, table in keys.items()]
         return [table.with_job_names({job: self.get_job_name(table, job) for job in JOBS}) for table in named]
 
+    @public
     def assets(
         self, tables: Iterable[TableSettings], assets: Iterable[dg.AssetsDefinition]
     ) -> list[dg.AssetsDefinition]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
 from dv_maintenance.engine.faults import reading
@@ -41,8 +41,6 @@ class DmlReport(Report):
     keys : counts of the keys of an erasure list.
     """
 
-    table: str
-    format: str
     operation: str
     version_before: int
     version_after: int
@@ -57,9 +55,6 @@ class DmlReport(Report):
     seconds: float
     dry_run: bool = False
     keys: KeyCounts | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)

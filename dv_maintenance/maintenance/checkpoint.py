@@ -2,32 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dv_maintenance.errors import RefusedError
-from dv_maintenance.report import Report
 from dv_maintenance.tables.capabilities import CheckpointableTable
 
 if TYPE_CHECKING:
-    from dv_maintenance.tables.capabilities import CheckpointResult
+    from dv_maintenance.tables.reports import CheckpointReport
     from dv_maintenance.tables.table import Table
 
-__all__ = ["CheckpointReport", "checkpoint"]
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class CheckpointReport(Report):
-    """``result``: see ``tables.model.CheckpointResult``."""
-
-    table: str
-    format: str
-    result: CheckpointResult
-
-    def to_json(self) -> dict[str, Any]:
-        body = {"table": self.table, "format": self.format, **asdict(self.result)}
-        del body["replayed"]
-        return body
+__all__ = ["checkpoint"]
 
 
 def checkpoint(
@@ -46,4 +30,4 @@ def checkpoint(
     """
     if not isinstance(table, CheckpointableTable):
         raise RefusedError(f"{table.format} tables need no checkpoints", table=table.uri)
-    return CheckpointReport(table.uri, table.format, table.checkpoint(clean_log=clean_log, dry_run=dry_run, now=now))
+    return table.checkpoint(clean_log=clean_log, dry_run=dry_run, now=now).of(table)

@@ -23,7 +23,7 @@ from dv_maintenance.errors import (
 )
 from dv_maintenance.maintenance.deadlines import to_erase
 from dv_maintenance.maintenance.fsck import FEW, damage_of, fsck
-from dv_maintenance.maintenance.health import health, iso_timestamp
+from dv_maintenance.maintenance.health import health
 from dv_maintenance.maintenance.manifest import manifests_written, no_manifests
 from dv_maintenance.maintenance.planning.deadlines import MARGIN
 from dv_maintenance.maintenance.planning.facts import file_facts
@@ -34,7 +34,7 @@ from dv_maintenance.remedies import run
 from dv_maintenance.tables.capabilities import PreflightTable, SymlinkManifestTable
 from dv_maintenance.tables.fsck import DV
 from dv_maintenance.tables.registry import known_format
-from dv_maintenance.units import count, day_of, format_duration, format_size, minute_of
+from dv_maintenance.units import count, day_of, format_duration, format_size, iso_timestamp, minute_of
 
 if TYPE_CHECKING:
     from dv_maintenance.maintenance.fsck import Damage

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -45,8 +45,6 @@ class ConvertReport(Report):
     ignored : number of visible files that are not Parquet files.
     """
 
-    table: str
-    format: str
     converted: bool
     version: int | None
     files: int = 0
@@ -56,9 +54,6 @@ class ConvertReport(Report):
     ignored: int = 0
     columns: tuple[str, ...] = ()
     partition_columns: tuple[str, ...] = ()
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def convert(
@@ -92,7 +87,7 @@ def convert(
     if not isinstance(table, AdoptingTable):
         raise RefusedError(f"converting files to {table.format} tables is not supported", table=table.uri)
     if (newest := table.adopted()) is not None:
-        return ConvertReport(table.uri, table.format, converted=False, version=newest)
+        return ConvertReport(table=table.uri, format=table.format, converted=False, version=newest)
     check_committable(table, dry_run=dry_run)
     paths, ignored = _find(table.storage)
     order = _partition_order(table, paths)
@@ -112,7 +107,7 @@ def convert(
         version = table.adopt(schema, order, ready, dry_run=dry_run)
     if version is None:
         written.discard()
-        return ConvertReport(table.uri, table.format, converted=False, version=table.version())
+        return ConvertReport(table=table.uri, format=table.format, converted=False, version=table.version())
     return ConvertReport(
         table=table.uri,
         format=table.format,

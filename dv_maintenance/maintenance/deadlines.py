@@ -20,7 +20,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dv_maintenance.errors import DvMaintenanceError
-from dv_maintenance.maintenance.health import iso_timestamp
 from dv_maintenance.maintenance.meter.timeline import timeline
 from dv_maintenance.maintenance.planning.deadlines import MARGIN, NEVER, Erasure, erasure_of
 from dv_maintenance.maintenance.planning.facts import int64s, valid
@@ -28,7 +27,7 @@ from dv_maintenance.maintenance.vacuum import foreseen
 from dv_maintenance.tables.file_log import FileLogTable
 from dv_maintenance.tables.parallel import in_parallel
 from dv_maintenance.tables.quarantine import quarantined
-from dv_maintenance.units import day_of, format_duration
+from dv_maintenance.units import day_of, format_duration, iso_timestamp
 
 if TYPE_CHECKING:
     from dv_maintenance.maintenance.planning.facts import Bools, Ints

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
 
 from dv_maintenance.errors import ConflictError, DamagedTableError, DvMaintenanceError, RefusedError
 from dv_maintenance.maintenance.execution.apply import purge
@@ -43,8 +43,6 @@ class DowngradeReport(Report):
     waits_until : when to run it again, epoch milliseconds.
     """
 
-    table: str
-    format: str
     version_before: int
     version_after: int
     steps: tuple[DowngradeStep, ...]
@@ -52,9 +50,6 @@ class DowngradeReport(Report):
     rows_purged: int
     finished: bool
     waits_until: int | None
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def downgrade(

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import numpy as np
@@ -60,8 +60,6 @@ class EngineSqlReport(Report):
     dvs_before, dvs_after : number of files with a DV.
     """
 
-    table: str
-    format: str
     job: str
     statement: str
     version_before: int
@@ -72,9 +70,6 @@ class EngineSqlReport(Report):
     dvs_after: int
     verified: bool
     problems: tuple[str, ...] = ()
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def engine_sql(

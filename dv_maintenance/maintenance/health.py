@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from dv_maintenance.maintenance.planning.facts import FileFacts, file_counts, file_facts
 from dv_maintenance.report import Report
 from dv_maintenance.tables.model import Snapshot, parse_partition
-from dv_maintenance.units import count
+from dv_maintenance.units import count, iso_timestamp
 
-__all__ = ["Counts", "Health", "PartitionHealth", "health", "iso_timestamp", "total"]
+__all__ = ["Counts", "Health", "PartitionHealth", "health", "total"]
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _HEALTH: Final = "health"
 
 
@@ -54,8 +52,6 @@ class Health(Report):
         without values.
     """
 
-    table: str
-    format: str
     version: int
     timestamp: int
     counts: Counts
@@ -119,19 +115,6 @@ def total(counts: Iterable[Counts]) -> Counts:
         deleted=sum(one.deleted_rows for one in each),
         size=sum(one.size_bytes for one in each),
     )
-
-
-def iso_timestamp(millis: int) -> str:
-    """Epoch milliseconds as ISO 8601 in UTC; the plain number if it is outside the calendar.
-
-    >>> iso_timestamp(1795248115190)
-    '2026-11-21T08:01:55.190Z'
-    """
-    try:
-        when = _EPOCH + timedelta(milliseconds=millis)
-    except OverflowError:
-        return str(millis)
-    return when.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _counts(files: int, files_with_dv: int, unknown: int, physical: int, deleted: int, size: int) -> Counts:

@@ -2,61 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from dv_maintenance.errors import DvMaintenanceError
-from dv_maintenance.report import Report
 from dv_maintenance.tables.capabilities import SymlinkManifestTable
 from dv_maintenance.tables.registry import known_format
+from dv_maintenance.tables.reports import ManifestReport
 
 if TYPE_CHECKING:
     from dv_maintenance.engine import Engine
     from dv_maintenance.tables.model import HistoryEntry, Snapshot
     from dv_maintenance.tables.table import Table
 
-__all__ = ["ManifestReport", "files_changed", "manifests_written", "no_manifests", "plan_manifests", "write_manifests"]
+__all__ = ["files_changed", "manifests_written", "no_manifests", "plan_manifests", "write_manifests"]
 
 # Commits to read before reading them all: two changes of files rarely have more between them.
 _RECENT = 8
 # The folder is a convention of the readers (Hive's SymlinkTextInputFormat tables), the same for every format.
 _MANIFESTS = "_symlink_format_manifest"
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class ManifestReport(Report):
-    """The manifests that were written.
-
-    manifests : paths of the manifests written, relative to the table.
-    removed : paths of the manifests removed.
-    files : number of data files that the manifests list.
-    purged : whether DVs were purged first; in a dry run, whether they would be.
-    dry_run : nothing was written. If DVs would be purged first, the manifests are not known yet.
-    note : in formats without symlink manifests, why nothing was written.
-    """
-
-    table: str
-    format: str
-    version: int
-    manifests: tuple[str, ...]
-    files: int
-    removed: tuple[str, ...]
-    purged: bool
-    note: str | None = None
-    dry_run: bool = False
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "table": self.table,
-            "format": self.format,
-            "version": self.version,
-            "manifests": list(self.manifests),
-            "files": self.files,
-            "removed": list(self.removed),
-            "purged": self.purged,
-            "note": self.note,
-            "dry_run": self.dry_run,
-        }
 
 
 def write_manifests(table: Table, engine: Engine, purge_first: bool = False) -> ManifestReport:
@@ -87,15 +51,7 @@ def write_manifests(table: Table, engine: Engine, purge_first: bool = False) -> 
     except DvMaintenanceError as error:
         error.done = "; ".join(filter(None, (done, error.done))) or None
         raise
-    return ManifestReport(
-        table=table.uri,
-        format=table.format,
-        version=result.version,
-        manifests=result.manifests,
-        files=result.files,
-        removed=result.removed,
-        purged=planned.purged,
-    )
+    return replace(result, purged=planned.purged).of(table)
 
 
 def plan_manifests(table: Table, *, purge_first: bool = False) -> ManifestReport:
@@ -121,10 +77,8 @@ def _planned(table: Table, *, purge_first: bool) -> tuple[ManifestReport, Snapsh
     if purged and isinstance(table, SymlinkManifestTable):
         # The purge replaces all other files.
         table.write_manifests(replace(snapshot, files=files.filter(files["dv_id"].is_null())), dry_run=True)
-    planned = ManifestReport(
-        table.uri, table.format, snapshot.version, (), files.num_rows, (), purged, note, dry_run=True
-    )
-    return planned, snapshot
+    planned = ManifestReport(snapshot.version, (), files.num_rows, (), purged, note, dry_run=True)
+    return planned.of(table), snapshot
 
 
 def no_manifests(table: Table) -> str:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
 from dv_maintenance.engine.row_counts import count_rows
 from dv_maintenance.errors import DamagedTableError, RefusedError
@@ -33,8 +33,6 @@ class RecountReport(Report):
     rows_before, rows_after : physical rows of the table by its statistics; files without a count are left out.
     """
 
-    table: str
-    format: str
     version_before: int
     version: int
     dry_run: bool
@@ -43,9 +41,6 @@ class RecountReport(Report):
     missing: int
     rows_before: int
     rows_after: int
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def recount(
@@ -82,11 +77,11 @@ def recount(
     known = [source for source in sources if source.rows is not None]
     version = table.recount(snapshot, new, dry_run=dry_run) if new else None
     return RecountReport(
-        table.uri,
-        table.format,
-        snapshot.version,
-        snapshot.version if version is None or dry_run else version,
-        dry_run,
+        table=table.uri,
+        format=table.format,
+        version_before=snapshot.version,
+        version=snapshot.version if version is None or dry_run else version,
+        dry_run=dry_run,
         files=len(sources),
         wrong=sum(source.key in new for source in known),
         missing=len(sources) - len(known),

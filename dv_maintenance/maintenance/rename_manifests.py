@@ -2,30 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dv_maintenance.errors import RefusedError
-from dv_maintenance.report import Report
 from dv_maintenance.tables.capabilities import RenamableManifestsTable
 
 if TYPE_CHECKING:
-    from dv_maintenance.tables.capabilities import RenamedManifests
+    from dv_maintenance.tables.reports import RenameReport
     from dv_maintenance.tables.table import Table
 
-__all__ = ["RenameReport", "rename_manifests"]
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class RenameReport(Report):
-    """``result``: see ``tables.capabilities.RenamedManifests``."""
-
-    table: str
-    format: str
-    result: RenamedManifests
-
-    def to_json(self) -> dict[str, Any]:
-        return {"table": self.table, "format": self.format, **asdict(self.result)}
+__all__ = ["rename_manifests"]
 
 
 def rename_manifests(table: Table, *, dry_run: bool = False, now: int | None = None) -> RenameReport:
@@ -42,4 +28,4 @@ def rename_manifests(table: Table, *, dry_run: bool = False, now: int | None = N
     """
     if not isinstance(table, RenamableManifestsTable):
         raise RefusedError(f"{table.format} tables have only one naming scheme of manifests", table=table.uri)
-    return RenameReport(table.uri, table.format, table.rename_manifests(dry_run=dry_run, now=now))
+    return table.rename_manifests(dry_run=dry_run, now=now).of(table)

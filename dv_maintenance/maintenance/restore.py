@@ -3,46 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from dv_maintenance.errors import DvMaintenanceError, RefusedError
-from dv_maintenance.report import Report
 from dv_maintenance.tables.capabilities import RestorableTable
 from dv_maintenance.tables.model import FileKey
 
 if TYPE_CHECKING:
-    from dv_maintenance.tables.capabilities import RestoreResult
     from dv_maintenance.tables.model import Snapshot
+    from dv_maintenance.tables.reports import RestoreReport
     from dv_maintenance.tables.table import Table
 
-__all__ = ["RestoreReport", "restore"]
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class RestoreReport(Report):
-    """The result of a restore.
-
-    result : see ``tables.model.RestoreResult``.
-    verified : the committed version was read back, and has exactly the files, deleted rows and columns of the restored
-        one.
-    problems : what reading back found otherwise.
-    """
-
-    table: str
-    format: str
-    result: RestoreResult
-    verified: bool
-    problems: tuple[str, ...] = ()
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "table": self.table,
-            "format": self.format,
-            **asdict(self.result),
-            "verified": self.verified,
-            "problems": list(self.problems),
-        }
+__all__ = ["restore"]
 
 
 def restore(
@@ -77,10 +50,10 @@ def restore(
         vacuums_over=vacuums_over,
     )
     problems = () if dry_run else _read_back(table, result)
-    return RestoreReport(table.uri, table.format, result, not problems, problems)
+    return replace(result, verified=not problems, problems=problems).of(table)
 
 
-def _read_back(table: Table, result: RestoreResult) -> tuple[str, ...]:
+def _read_back(table: Table, result: RestoreReport) -> tuple[str, ...]:
     try:
         return _differences(table, table.snapshot(result.restored), result.version_after)
     except DvMaintenanceError as error:  # the commit is valid even if it can't be read back

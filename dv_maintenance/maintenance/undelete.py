@@ -2,30 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dv_maintenance.errors import RefusedError
-from dv_maintenance.report import Report
 from dv_maintenance.tables.capabilities import UndeletableTable
 
 if TYPE_CHECKING:
-    from dv_maintenance.tables.capabilities import UndeleteResult
+    from dv_maintenance.tables.reports import UndeleteReport
     from dv_maintenance.tables.table import Table
 
-__all__ = ["UndeleteReport", "undelete"]
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class UndeleteReport(Report):
-    """``result``: see ``tables.capabilities.UndeleteResult``."""
-
-    table: str
-    format: str
-    result: UndeleteResult
-
-    def to_json(self) -> dict[str, Any]:
-        return {"table": self.table, "format": self.format, **asdict(self.result)}
+__all__ = ["undelete"]
 
 
 def undelete(
@@ -44,4 +30,4 @@ def undelete(
             table=table.uri,
             next_step="bring the files back from a backup, or from the versions of the bucket",
         )
-    return UndeleteReport(table.uri, table.format, table.undelete(since=since, until=until, dry_run=dry_run))
+    return table.undelete(since=since, until=until, dry_run=dry_run).of(table)

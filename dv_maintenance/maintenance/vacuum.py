@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from dv_maintenance.errors import DvMaintenanceError, RefusedError, UsageError
-from dv_maintenance.maintenance.health import iso_timestamp
 from dv_maintenance.remedies import Remedy, setting
-from dv_maintenance.report import Report
 from dv_maintenance.storage import absolute_uri
 from dv_maintenance.tables import open_table
 from dv_maintenance.tables.capabilities import ProtectingTable
@@ -21,92 +18,12 @@ from dv_maintenance.tracing import span
 from dv_maintenance.units import count
 
 if TYPE_CHECKING:
-    from dv_maintenance.tables.model import ExpiringFiles, VacuumResult
+    from dv_maintenance.tables.reports import VacuumReport
     from dv_maintenance.tables.table import Table
 
-__all__ = ["VacuumReport", "foreseen", "vacuum"]
+__all__ = ["foreseen", "vacuum"]
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class VacuumReport(Report):
-    """The result of a vacuum.
-
-    cutoff : epoch milliseconds.
-    retention : milliseconds.
-    data_files ... other_files : number of expired files, by kind.
-    version_files : expired manifests of versions, in formats that have one per version.
-    bytes : total size of the expired files.
-    deleted : how many of them were deleted; 0 in a dry run.
-    kept : number of files by reason, in plain words.
-    paths : the expired files, relative to the table; only in a dry run.
-    refused : in a dry run, why a real run would delete nothing.
-    protected : each version, stream and clone that was protected, with the number of files that it names; it is listed
-        even if none of them had expired.
-    quarantine : the folder to which the files were moved instead of being deleted.
-    emptied : files of earlier runs that were deleted from the quarantine.
-    expiring : data files inside the retention, by the day on which they can go; ``None`` if the table does not record
-        it.
-    """
-
-    table: str
-    format: str
-    version_before: int
-    version_after: int
-    dry_run: bool
-    cutoff: int
-    retention: int
-    data_files: int
-    dv_files: int
-    change_files: int
-    other_files: int
-    bytes: int
-    deleted: int
-    kept: Mapping[str, int]
-    paths: tuple[str, ...] | None = None
-    index_files: int = 0
-    transaction_files: int = 0
-    version_files: int = 0
-    refused: str | None = None
-    protected: tuple[str, ...] = ()
-    quarantine: str | None = None
-    emptied: int = 0
-    expiring: tuple[ExpiringFiles, ...] | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        body: dict[str, Any] = {
-            "table": self.table,
-            "format": self.format,
-            "version_before": self.version_before,
-            "version_after": self.version_after,
-            "dry_run": self.dry_run,
-            "cutoff": self.cutoff,
-            "retention": self.retention,
-            "data_files": self.data_files,
-            "dv_files": self.dv_files,
-            "change_files": self.change_files,
-            "index_files": self.index_files,
-            "transaction_files": self.transaction_files,
-            "version_files": self.version_files,
-            "other_files": self.other_files,
-            "bytes": self.bytes,
-            "deleted": self.deleted,
-            "kept": dict(self.kept),
-        }
-        if self.protected:
-            body["protected"] = list(self.protected)
-        if self.refused is not None:
-            body["refused"] = self.refused
-        if self.quarantine is not None:
-            body["quarantine"] = self.quarantine
-        if self.emptied:
-            body["emptied"] = self.emptied
-        if self.expiring is not None:
-            body["expiring"] = [
-                {"from": iso_timestamp(each.at), "files": each.files, "bytes": each.bytes} for each in self.expiring
-            ]
-        return body if self.paths is None else {**body, "paths": list(self.paths)}
 
 
 def vacuum(table: Table, request: VacuumRequest = VACUUM_DEFAULTS) -> VacuumReport:
@@ -127,36 +44,11 @@ def vacuum(table: Table, request: VacuumRequest = VACUUM_DEFAULTS) -> VacuumRepo
         result = table.vacuum(request)
         files = result.expired.files
         traced.set(version=result.version_after, files=len(files), bytes=sum(max(each.size, 0) for each in files))
-    kinds = Counter(file.kind for file in files)
     _log.info("%s: %s expired, %d deleted", table.uri, count(len(files), "file"), result.deleted)
-    return VacuumReport(
-        table=table.uri,
-        format=table.format,
-        version_before=result.version_before,
-        version_after=result.version_after,
-        dry_run=result.dry_run,
-        cutoff=result.expired.cutoff,
-        retention=result.expired.retention,
-        data_files=kinds["data"],
-        dv_files=kinds["dv"],
-        change_files=kinds["change"],
-        other_files=kinds["other"],
-        bytes=sum(file.size for file in files),
-        deleted=result.deleted,
-        kept=result.expired.kept,
-        paths=tuple(file.path for file in files) if result.dry_run else None,
-        index_files=kinds["index"],
-        transaction_files=kinds["transaction"],
-        version_files=kinds["manifest"],
-        refused=result.refused,
-        protected=result.protected,
-        quarantine=result.quarantine,
-        emptied=result.emptied,
-        expiring=result.expired.expiring,
-    )
+    return result.of(table)
 
 
-def foreseen(table: Table, request: VacuumRequest, now: int) -> VacuumResult:
+def foreseen(table: Table, request: VacuumRequest, now: int) -> VacuumReport:
     """What a vacuum would find at ``now`` (epoch milliseconds), from the log alone; nothing is listed or deleted.
 
     Raises the errors of :func:`vacuum`.

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from dv_maintenance.errors import RefusedError
 from dv_maintenance.maintenance.erasure import plan_purge_since, removable_from
-from dv_maintenance.maintenance.health import iso_timestamp
 from dv_maintenance.maintenance.planning.plan import build_plan
 from dv_maintenance.service.outcome import Outcome
 from dv_maintenance.service.reports.plain import of_report
 from dv_maintenance.service.text import count, was
 from dv_maintenance.service.verbs.rewrites import apply_plan
+from dv_maintenance.units import iso_timestamp
 
 if TYPE_CHECKING:
     from dv_maintenance.engine import Engine

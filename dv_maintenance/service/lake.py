@@ -14,12 +14,13 @@ from typing import Any, Final, Literal, get_args
 from dv_maintenance.errors import DvMaintenanceError, redacted
 from dv_maintenance.maintenance.checks import READABLE, Finding, check_snapshot, readable
 from dv_maintenance.maintenance.fsck import FEW
-from dv_maintenance.maintenance.health import health, iso_timestamp
+from dv_maintenance.maintenance.health import health
 from dv_maintenance.maintenance.planning.policy import Policy
 from dv_maintenance.service.inspection import Seen, inspect_table, reads_now
 from dv_maintenance.service.tables_file import TableSettings, TablesFolder
 from dv_maintenance.storage import absolute_uri
 from dv_maintenance.tables import open_table
+from dv_maintenance.units import iso_timestamp
 
 __all__ = ["ORDERS", "LakeTable", "Order", "as_checked", "in_folder", "rank", "scan"]
 

@@ -55,7 +55,7 @@ _MERGED: Final = ("policy", "checks", "storage_options", "tags", "reads", "op_ta
 # Around the attributes of a component in a file of Dagster's.
 _COMPONENT: Final = frozenset({"type", "attributes"})
 # Where Dagster keeps what a search of the folders found, and what it calls its assets.
-_DAGSTERS_OWN: Final = frozenset({"defs_state", "translation"})
+_DAGSTERS_OWN: Final = frozenset({"defs_state", "op", "translation"})
 # Dagster's templates; only environment variables mean something without Dagster.
 _TEMPLATE: Final = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
 _ENV: Final = re.compile(r"\s*env\.([A-Za-z_][A-Za-z0-9_]*)\s*")

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from dv_maintenance.maintenance.health import iso_timestamp as iso
 from dv_maintenance.service.chart import fits_inline
 from dv_maintenance.units import count, format_size
+from dv_maintenance.units import iso_timestamp as iso
 
 __all__ = [
     "bullets",

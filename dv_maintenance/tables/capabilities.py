@@ -7,7 +7,7 @@ Each capability is a separate protocol, so that a verb can check for it with ``i
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import pyarrow as pa
@@ -16,7 +16,14 @@ from dv_maintenance.tables.rows import RowLevelTable
 from dv_maintenance.tables.table import SkippingTable, Table
 
 if TYPE_CHECKING:
-    from dv_maintenance.tables.model import Change, FileKey, ManifestResult, Snapshot
+    from dv_maintenance.tables.model import Change, FileKey, Snapshot
+    from dv_maintenance.tables.reports import (
+        CheckpointReport,
+        ManifestReport,
+        RenameReport,
+        RestoreReport,
+        UndeleteReport,
+    )
     from dv_maintenance.tables.rows import AddedFile
     from dv_maintenance.tables.work import ScanTask, SourceFile
 
@@ -26,7 +33,6 @@ __all__ = [
     "ChangeFeed",
     "ChangeFeedTable",
     "ChangeTask",
-    "CheckpointResult",
     "CheckpointableTable",
     "DowngradableTable",
     "DowngradeStep",
@@ -40,12 +46,9 @@ __all__ = [
     "QueryableTable",
     "RecountableTable",
     "RenamableManifestsTable",
-    "RenamedManifests",
     "RestorableTable",
-    "RestoreResult",
     "SymlinkManifestTable",
     "UndeletableTable",
-    "UndeleteResult",
     "WaitingRows",
 ]
 
@@ -94,34 +97,6 @@ class ChangeFeed:
 
 
 @dataclass(frozen=True, slots=True)
-class RestoreResult:
-    """What a restore did, or would do under ``dry_run``. Bytes are those of data files.
-
-    version_before : the newest version before the restore.
-    restored : the version whose state was restored.
-    version_after : the committed version; ``version_before`` if nothing was committed.
-    properties : names of the table properties that the restore changed.
-    features : table features that it added again.
-    """
-
-    restored: int
-    version_before: int
-    version_after: int
-    dry_run: bool
-    files_restored: int
-    bytes_restored: int
-    files_removed: int
-    bytes_removed: int
-    files_after: int
-    bytes_after: int
-    dvs_restored: int
-    schema_changed: bool
-    properties: tuple[str, ...]
-    features: tuple[str, ...]
-    attempts: int
-
-
-@dataclass(frozen=True, slots=True)
 class DowngradeStep:
     """One step of a downgrade to a table that readers without deletion vectors can read.
 
@@ -133,54 +108,6 @@ class DowngradeStep:
     state: str
     explanation: str
     waits_until: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class CheckpointResult:
-    """The result of a checkpoint.
-
-    written : whether this run wrote the checkpoint: ``version`` had none, and this is not a dry run.
-    present : whether ``version`` had a checkpoint before.
-    last : the newest complete checkpoint before this run; ``None`` without one.
-    replayed : commits after it, which readers replay.
-    live_files : data files in the checkpoint.
-    cutoff : epoch milliseconds; log files older than it could be deleted. ``None`` if none could.
-    first_version : the first version of the log after this run; for a dry run, after the real one.
-    pointer : why other readers could not use the pointer to the newest checkpoint; a run that is not dry renews it.
-    """
-
-    version: int
-    written: bool
-    present: bool
-    last: int | None
-    replayed: int
-    live_files: int
-    dry_run: bool
-    cutoff: int | None
-    first_version: int
-    log_files_expired: int
-    log_files_deleted: int
-    pointer: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class UndeleteResult:
-    """The result of putting files back from quarantine.
-
-    version : the newest version, which an undelete does not change.
-    files, bytes : what was put back, or would be under ``dry_run``.
-    taken : files kept in quarantine because a file of that name exists.
-    gone : files that a concurrent run deleted from the quarantine.
-    held : files kept in quarantine because their return would do harm; reason -> number.
-    """
-
-    version: int
-    dry_run: bool
-    files: int
-    bytes: int
-    taken: int
-    gone: int
-    held: Mapping[str, int] = field(default_factory=dict)
 
 
 class FileFault(Protocol):
@@ -225,21 +152,6 @@ class WaitingRows:
     all: tuple[ScanTask, ...]
     added: tuple[ScanTask, ...] = ()
     taken: tuple[ScanTask, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class RenamedManifests:
-    """The result of renaming manifests.
-
-    version : the newest version.
-    renamed : manifests that got a new name, or would under ``dry_run``.
-    done : manifests that had the new name before.
-    """
-
-    version: int
-    renamed: int
-    done: int
-    dry_run: bool
 
 
 @runtime_checkable
@@ -292,7 +204,7 @@ class RestorableTable(Table, Protocol):
         dry_run: bool = False,
         max_attempts: int = 10,
         vacuums_over: Collection[int] = (),
-    ) -> RestoreResult:
+    ) -> RestoreReport:
         """Commit the state of an older version: ``version``, or the newest at ``timestamp`` (epoch milliseconds).
 
         ``vacuums_over``: versions at which vacuums began that have ended, though the history does not record the end.
@@ -306,7 +218,7 @@ class RestorableTable(Table, Protocol):
 class UndeletableTable(Table, Protocol):
     """A table whose vacuums can set files aside instead of deleting them."""
 
-    def undelete(self, *, since: int | None = None, until: int | None = None, dry_run: bool = False) -> UndeleteResult:
+    def undelete(self, *, since: int | None = None, until: int | None = None, dry_run: bool = False) -> UndeleteReport:
         """Put back the files that were set aside from ``since`` to ``until`` (epoch milliseconds). Skips a file if its
         name is in use. Raises StorageError.
         """
@@ -331,7 +243,7 @@ class DowngradableTable(Table, Protocol):
 class CheckpointableTable(Table, Protocol):
     """A table whose log grows with every commit, until a checkpoint summarises it."""
 
-    def checkpoint(self, *, clean_log: bool = False, dry_run: bool = False, now: int | None = None) -> CheckpointResult:
+    def checkpoint(self, *, clean_log: bool = False, dry_run: bool = False, now: int | None = None) -> CheckpointReport:
         """Write a checkpoint of the newest version. With ``clean_log`` also delete the part of the log that is past its
         retention. ``now``: epoch milliseconds.
         """
@@ -415,7 +327,7 @@ class ProtectingTable(Table, Protocol):
 class SymlinkManifestTable(Table, Protocol):
     """A table with symlink manifests, through which other readers find its files."""
 
-    def write_manifests(self, snapshot: Snapshot, *, dry_run: bool = False) -> ManifestResult:
+    def write_manifests(self, snapshot: Snapshot, *, dry_run: bool = False) -> ManifestReport:
         """Write manifests for readers that can't read DVs. Raises RefusedError while a live DV exists, also under
         ``dry_run``, which writes nothing.
         """
@@ -433,7 +345,7 @@ class EngineOnlyTable(Table, Protocol):
 class RenamableManifestsTable(Table, Protocol):
     """A table whose format has two naming schemes for manifests."""
 
-    def rename_manifests(self, *, dry_run: bool = False, now: int | None = None) -> RenamedManifests:
+    def rename_manifests(self, *, dry_run: bool = False, now: int | None = None) -> RenameReport:
         """Rename all manifests to the new scheme; continue where an interrupted run stopped. Not safe while writers are
         active.
 

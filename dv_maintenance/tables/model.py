@@ -31,11 +31,9 @@ __all__ = [
     "ExpiredFiles",
     "FileKey",
     "HistoryEntry",
-    "ManifestResult",
     "OldestDv",
     "Since",
     "Snapshot",
-    "VacuumResult",
     "hive_folder",
     "parse_partition",
     "partition_name",
@@ -283,33 +281,6 @@ class ExpiredFiles:
     files: tuple[ExpiredFile, ...]
     kept: Mapping[str, int] = field(default_factory=dict)  # why -> how many files
     expiring: tuple[ExpiringFiles, ...] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class VacuumResult:
-    """What a vacuum deleted, or would under ``dry_run``."""
-
-    expired: ExpiredFiles
-    deleted: int
-    dry_run: bool
-    version_before: int
-    version_after: int
-    refused: str | None = None  # why a real run would be refused; only for a dry run
-    protected: tuple[str, ...] = ()  # what else was protected, and how many files each item names
-    quarantine: str | None = None  # the folder that the files were moved to instead
-    emptied: int = 0  # files of earlier runs whose time in quarantine was over
-
-
-@dataclass(frozen=True, slots=True)
-class ManifestResult:
-    """The written manifests by path relative to the table, the data files listed in all of them, and the removed
-    manifests.
-    """
-
-    version: int
-    manifests: tuple[str, ...]
-    files: int
-    removed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from uuid import uuid4
 
 from dv_maintenance.errors import DvMaintenanceError, StorageError
 from dv_maintenance.storage import FileInfo, Storage
-from dv_maintenance.tables.capabilities import UndeleteResult
+from dv_maintenance.tables.reports import UndeleteReport
 from dv_maintenance.tables.sweep import delete_batch, remove_empty_folders
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ def undelete(
     since: int | None = None,
     until: int | None = None,
     dry_run: bool = False,
-) -> UndeleteResult:
+) -> UndeleteReport:
     """Put back the files that vacuums set aside from ``since`` to ``until``, epoch milliseconds; see
     ``UndeletableTable``.
 
@@ -185,7 +185,7 @@ def undelete(
                 raise
     size = sum(files[path].size for path in back)
     reasons = dict(Counter([*held.values(), *[_LINK] * links]))
-    return UndeleteResult(newest, dry_run, len(back), size, len(taken), gone, reasons)
+    return UndeleteReport(newest, dry_run, len(back), size, len(taken), gone, reasons)
 
 
 def _as_they_come(path: str) -> tuple[int, int]:

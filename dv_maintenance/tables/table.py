@@ -14,8 +14,9 @@ if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
     from dv_maintenance.storage import Storage
-    from dv_maintenance.tables.model import Changes, HistoryEntry, OldestDv, VacuumResult
+    from dv_maintenance.tables.model import Changes, HistoryEntry, OldestDv
     from dv_maintenance.tables.predicate import Predicate
+    from dv_maintenance.tables.reports import VacuumReport
     from dv_maintenance.tables.work import OutputFile, RewriteBin, RewriteTask, ScanTask
 
     SnapshotT = TypeVar("SnapshotT", bound=Snapshot, default=Snapshot)
@@ -186,7 +187,7 @@ class Table(Protocol[SnapshotT]):
         race is lost ``max_attempts`` times.
         """
 
-    def vacuum(self, request: VacuumRequest = VACUUM_DEFAULTS) -> VacuumResult:
+    def vacuum(self, request: VacuumRequest = VACUUM_DEFAULTS) -> VacuumReport:
         """Delete the files that nothing needs. ``request.clones`` are known by then, see ``ProtectingTable``. Raises
         RefusedError if the request's guard forbids it.
         """

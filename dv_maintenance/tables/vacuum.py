@@ -14,9 +14,10 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
 from dv_maintenance.errors import DvMaintenanceError, RefusedError, StorageError
-from dv_maintenance.tables.model import ExpiredFiles, VacuumResult
+from dv_maintenance.tables.model import ExpiredFiles
 from dv_maintenance.tables.quarantine import QUARANTINE, empty, new_batch, put_back, set_aside
 from dv_maintenance.tables.reach.unneeded import unneeded
+from dv_maintenance.tables.reports import VacuumReport
 from dv_maintenance.tables.sweep import delete_batch
 from dv_maintenance.units import count
 
@@ -40,7 +41,7 @@ class Plan:
     cutoff, retention, expiring : as in ``ExpiredFiles``.
     files : the expired files, in the order of reports.
     stored : the number of all files and their bytes, ``files`` included; ``None`` if the bytes are unknown.
-    protected : as in ``VacuumResult``.
+    protected : as in ``VacuumReport``.
     """
 
     version: int
@@ -84,7 +85,7 @@ class Rules(Protocol):
         """
 
 
-def run(rules: Rules, guard: VacuumGuard, *, dry_run: bool, now: int) -> VacuumResult:
+def run(rules: Rules, guard: VacuumGuard, *, dry_run: bool, now: int) -> VacuumReport:
     """Vacuum a table. ``now``: epoch milliseconds.
 
     Raises
@@ -119,11 +120,11 @@ def run(rules: Rules, guard: VacuumGuard, *, dry_run: bool, now: int) -> VacuumR
     return replace(result, quarantine=sweep.folder if sweep.deleted else None, emptied=emptied)
 
 
-def _result(rules: Rules, plan: Plan, chosen: Sequence[ExpiredFile]) -> VacuumResult:
+def _result(rules: Rules, plan: Plan, chosen: Sequence[ExpiredFile]) -> VacuumReport:
     wanted = set(chosen)
     files, kept = tuple(file for file in plan.files if file in wanted), dict(+rules.kept)
     expired = ExpiredFiles(plan.version, plan.cutoff, plan.retention, files, kept, plan.expiring)
-    return VacuumResult(expired, 0, False, plan.version, plan.version, protected=plan.protected)
+    return VacuumReport(expired, 0, False, plan.version, plan.version, protected=plan.protected)
 
 
 @dataclass(slots=True)

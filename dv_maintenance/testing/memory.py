@@ -30,14 +30,13 @@ from dv_maintenance.tables.model import (
     ExpiredFiles,
     FileKey,
     HistoryEntry,
-    ManifestResult,
     OldestDv,
     Snapshot,
-    VacuumResult,
     parse_partition,
 )
 from dv_maintenance.tables.partition_spec import SPEC_ID, PartitionField, PartitionSpec, by_columns
 from dv_maintenance.tables.predicate import Bounds, Column, Predicate, bind, may_be_true
+from dv_maintenance.tables.reports import ManifestReport, VacuumReport
 from dv_maintenance.tables.table import CommitOutcome, Probe, Rebased, Replacement
 from dv_maintenance.tables.work import DvRef, RewriteBin, RewriteTask, ScanTask, SourceFile
 from dv_maintenance.testing.memory_engine import MemoryEngine, write_file
@@ -323,7 +322,7 @@ class MemoryTable:
         carried = carry_over(sources, [output.rows for output in replacement.outputs])
         return carried if sum(map(len, carried)) < sum(replacement.kept) else None
 
-    def vacuum(self, request: VacuumRequest = VACUUM_DEFAULTS) -> VacuumResult:
+    def vacuum(self, request: VacuumRequest = VACUUM_DEFAULTS) -> VacuumReport:
         guard = request.guard
         if guard.quarantine or guard.versions or guard.streams:
             raise RefusedError("memory tables can't set files aside or protect them", table=self.uri)
@@ -348,16 +347,16 @@ class MemoryTable:
             self.storage.delete(gone)
             self._add(self._files, "VACUUM END", data_changed=False, ours=True)
         report = ExpiredFiles(before, cutoff, kept_for, expired)
-        return VacuumResult(
+        return VacuumReport(
             report, 0 if request.dry_run else len(gone), request.dry_run, before, self.version(), refused
         )
 
-    def write_manifests(self, snapshot: Snapshot, *, dry_run: bool = False) -> ManifestResult:
+    def write_manifests(self, snapshot: Snapshot, *, dry_run: bool = False) -> ManifestReport:
         if snapshot.files["dv_id"].null_count < snapshot.files.num_rows:
             raise RefusedError("there are deletion vectors", table=self.uri, version=snapshot.version)
         if not dry_run:
             self.storage.put("_symlink_format_manifest/manifest", b"")
-        return ManifestResult(snapshot.version, ("_symlink_format_manifest/manifest",), snapshot.files.num_rows)
+        return ManifestReport(snapshot.version, ("_symlink_format_manifest/manifest",), snapshot.files.num_rows)
 
     def history(self, limit: int | None = None) -> list[HistoryEntry]:
         entries = [

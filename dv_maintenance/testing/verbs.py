@@ -199,7 +199,7 @@ def _set_aside(history: TableHistory) -> None:
 def _is_aside(history: TableHistory) -> bool:
     from dv_maintenance.maintenance.undelete import undelete
 
-    return undelete(history.table, dry_run=True).result.files > 0
+    return undelete(history.table, dry_run=True).files > 0
 
 
 def _unlogged(history: TableHistory) -> None:

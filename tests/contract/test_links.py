@@ -226,6 +226,6 @@ def test_a_link_in_quarantine_is_not_restored(tmp_path: Path, templates: Callabl
     (batch,) = (place / "_dvm_quarantine").iterdir()
     (tmp_path / "elsewhere").mkdir()
     (batch / "p=b").symlink_to(tmp_path / "elsewhere")
-    result = undelete(BACKENDS[kind][0](str(place)).open()).result
+    result = undelete(BACKENDS[kind][0](str(place)).open())
     assert result.held["a link to a folder"] == 1
     assert not (place / "p=b").is_symlink()

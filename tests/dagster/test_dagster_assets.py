@@ -161,8 +161,14 @@ def test_a_refused_table_fails_once_and_says_why(
 
 def test_errors_in_dagsters_terms(instance: dg.DagsterInstance) -> None:
     def step(retry_number: int) -> Any:
-        return SimpleNamespace(instance=instance, run=SimpleNamespace(tags={}), retry_number=retry_number)
+        return SimpleNamespace(
+            instance=instance,
+            run=SimpleNamespace(tags={}),
+            retry_number=retry_number,
+            op_def=SimpleNamespace(retry_policy=policy),
+        )
 
+    policy: dg.RetryPolicy | None = None
     with pytest.raises(dg.RetryRequested) as retried, in_dagster_terms(step(1)):
         raise ConflictError("lost")
     assert (retried.value.max_retries, retried.value.seconds_to_wait) == (MAX_RETRIES, 10)
@@ -175,6 +181,12 @@ def test_errors_in_dagsters_terms(instance: dg.DagsterInstance) -> None:
     assert refused.value.metadata["next_step"].value == "stop"
     with pytest.raises(ZeroDivisionError), in_dagster_terms(step(0)):
         raise ZeroDivisionError
+    policy = dg.RetryPolicy(max_retries=5, delay=30, backoff=dg.Backoff.LINEAR)
+    with pytest.raises(dg.RetryRequested) as by_policy, in_dagster_terms(step(MAX_RETRIES)):
+        raise ConflictError("lost")
+    assert (by_policy.value.max_retries, by_policy.value.seconds_to_wait) == (5, 120)
+    with pytest.raises(dg.Failure), in_dagster_terms(step(5)):
+        raise ConflictError("lost")
 
 
 @pytest.mark.parametrize("names", [("a.b", "a_b"), ("a/b", "a__b"), ("sales-2026", "sales 2026")])

@@ -15,10 +15,9 @@ from dv_maintenance.service.tables_file import TableSettings
 @pytest.fixture(autouse=True)
 def as_before() -> Iterator[None]:
     gc.unfreeze()  # what the suite has frozen
-    before = list(gc.callbacks)
+    before = list(gc.callbacks), gc.get_threshold()
     yield
-    assert gc.callbacks == before
-    assert gc.get_freeze_count() == 0
+    assert (list(gc.callbacks), gc.get_threshold()) == before
     gc.freeze()
 
 
@@ -30,7 +29,7 @@ class Node:
 def until_over(most: int) -> list[object]:
     """Makes objects until the hook is gone."""
     kept: list[object] = []
-    while collector._Freezing.left > 0:
+    while collector._Load.left > 0:
         assert len(kept) <= most
         kept.extend([] for _ in range(1000))
     return kept
@@ -54,10 +53,9 @@ def test_what_survives_is_not_searched_again() -> None:
     try:
         collector.expect_definitions(600)
         kept: list[object] = []
-        while collector._Freezing.left > 100_000:
+        while collector._Load.left > 100_000:
             kept.extend([] for _ in range(1000))
         assert not full, "searched in full"
-        assert gc.get_freeze_count() > len(kept) * 0.9
         made = until_over(2_000_000) + kept
         # Without the hook, as many objects again are searched in full.
         more = [[each] for each in range(2 * len(made))]
@@ -74,48 +72,50 @@ def test_garbage_is_found_meanwhile() -> None:
     assert not [each for each in garbage if each() is not None]
 
 
-def test_what_became_garbage_meanwhile_is_found_afterwards() -> None:
-    """Definitions that are replaced, or a user's own objects."""
-    collector.expect_definitions(200)
-    nodes = [Node() for _ in range(30_000)]
+def test_a_full_collection_finds_everything_before_the_load_is_over() -> None:
+    """Definitions that are replaced, or a user's own objects that had survived until then."""
+    collector.expect_definitions(1000)
+    nodes = [Node() for _ in range(60_000)]
     garbage = [weakref.ref(each) for each in nodes]
-    kept = until_over(1_000_000)
     del nodes
+    assert collector._Load.left > 0
     gc.collect()
     assert not [each for each in garbage if each() is not None]
-    del kept
+    del garbage
+    until_over(2_000_000)
 
 
 def test_a_load_that_is_over_early_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(collector, "_SECONDS", -5000 * collector._SECONDS_OF_A_TABLE)
     collector.expect_definitions(5000)
     made = [[each] for each in range(20_000)]
-    assert collector._Freezing.after not in gc.callbacks
-    assert gc.get_freeze_count() == 0
+    assert collector._Load.after not in gc.callbacks
     del made
 
 
-def test_a_process_that_froze_objects_itself_is_left_alone() -> None:
-    gc.freeze()
+def test_a_threshold_that_somebody_sets_meanwhile_stays() -> None:
+    usual = gc.get_threshold()
+    collector.expect_definitions(100)
     try:
-        collector.expect_definitions(5000)
-        assert collector._Freezing.after not in gc.callbacks
+        gc.set_threshold(700, 10, 5)
+        until_over(1_000_000)
+        assert gc.get_threshold() == (700, 10, 5)
     finally:
-        gc.unfreeze()
+        gc.set_threshold(*usual)
 
 
 def test_several_components_add_up() -> None:
     before = len(gc.callbacks)
     collector.expect_definitions(100)
-    left = collector._Freezing.left
+    left = collector._Load.left
     collector.expect_definitions(100)
     assert len(gc.callbacks) == before + 1
-    assert collector._Freezing.left > left
+    assert collector._Load.left > left
     until_over(1_000_000)
 
 
 def test_many_assets_expect_theirs() -> None:
     assets = build_dv_assets(TableSettings(name=f"lake/t{each}", path=f"/lake/t{each}") for each in range(100))
     assert len(assets) == 300
-    assert collector._Freezing.after in gc.callbacks
+    assert collector._Load.after in gc.callbacks
     until_over(1_000_000)

@@ -26,7 +26,7 @@ from dv_maintenance.dagster import (
     build_dv_sensor,
     naming,
 )
-from dv_maintenance.errors import UsageError
+from dv_maintenance.errors import ConflictError, UsageError
 from dv_maintenance.maintenance.health import health
 from dv_maintenance.service.policies import Policy
 from dv_maintenance.service.tables_file import Job, TableSettings, WatchConfig
@@ -439,6 +439,9 @@ def test_secrets_come_from_the_environment_and_stay_there(load: Load, monkeypatc
         ("tables: [{path: x}]\nschedule: {crn: 0 3 * * *}", r"schedule\.crn.* did you mean cron", 4),
         ("tables: []\nfolders: []", "name some under 'tables'", 2),
         ("tables: [{path: x}]\nspark: {resource: pyspark, master: local}", "its own session: omit master", 4),
+        ("tables: [{path: x}]\nop: {tag: {}}", "tag", 4),
+        ("tables: [{path: x}]\nop: {retry_policy: {backoff: slow}}", "'linear' or 'exponential'", 4),
+        ("tables: [{path: x}]\nop: {retry_policy: {max_retries: -1}}", "less than 0", 4),
     ],
 )
 def test_mistakes_are_named_with_file_and_line(load: Load, attributes: str, complaint: str, line: int) -> None:
@@ -573,6 +576,11 @@ def test_the_schema_names_single_keys(
     assert (["tables", 1, "jobs", 0], "'compact' is not one of ['optimize', 'vacuum', 'manifest']") in found
     assert (["schedule"], "'cron' is a required property") in found
     assert [path for path, _ in found if path == ["defaults"]], "text is a value only as a template"
+    op = {"tags": {"team": "lake"}, "retry_policy": {"max_retries": "{{ env.TRIES }}", "backoff": "linear"}}
+    assert wrong({"tables": [{"path": "a"}], "op": op}) == []
+    assert [path for path, _ in wrong({"tables": [{"path": "a"}], "op": {"retry_policy": {"delays": 5}}})] == [
+        ["op", "retry_policy"]
+    ]
     assert wrong({"tables": "{{ env.TABLES }}", "schedule": None, "defaults": "{{ shared }}"}) == []
     assert wrong({"tables": [{"path": "a", "partitions": "day"}, {"path": "b", "partitions": ["day", "shop"]}]}) == []
 
@@ -581,13 +589,60 @@ def test_the_schema_has_every_key_of_a_tables_file_with_its_meaning() -> None:
     model = DvMaintainedTablesComponent.get_model_cls()
     assert model is not None
     schema, own = model.model_json_schema(), WatchConfig.model_json_schema()
-    assert schema["properties"].keys() - own["properties"].keys() <= {"defs_state", "translation"}
+    assert schema["properties"].keys() - own["properties"].keys() <= {"defs_state", "op", "translation"}
     of_parts = {"": schema, **{name: schema["$defs"][name] for name in own["$defs"]}}
     for name in ("", "Entry", "TableSettings", "TablesFolder"):
         known = (own["$defs"][name] if name else own)["properties"].keys()
         keys = of_parts[name]["properties"]
         assert known <= keys.keys()
         assert not [key for key in known if "description" not in keys[key]], name
+
+
+def test_op_says_how_the_ops_run(
+    load: Load, make_table: MakeTable, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DVM_TEST_RETRIES", "4")
+    one, other = make_table("one"), make_table("other")
+    _, defs = load(
+        f"""
+        name: lake
+        op:
+          tags: {{dagster-k8s/config: {{container_config: {{image: lake}}}}, team: lake}}
+          pool: heavy
+          retry_policy: {{max_retries: "{{{{ env.DVM_TEST_RETRIES }}}}", delay: 0.01, backoff: exponential}}
+        tables:
+          - {{path: {one.path}}}
+          - {{path: {other.path}, pool: light, op_tags: {{team: sales}}}}
+        window: {{start: "01:00", length: 3h}}
+        spark: {{engine: local}}
+        """
+    )
+    graph = defs.resolve_asset_graph()
+    for job in ("optimize", "vacuum"):
+        ops = {name: graph.get(dg.AssetKey([name, "dv", f"{name}_{job}"])).assets_def.op for name in ("one", "other")}
+        assert {name: (op.pool, op.tags["team"]) for name, op in ops.items()} == {
+            "one": ("heavy", "lake"),
+            "other": ("light", "sales"),
+        }
+        assert all('"image": "lake"' in op.tags["dagster-k8s/config"] for op in ops.values())
+        assert {op.retry_policy for op in ops.values()} == {
+            dg.RetryPolicy(max_retries=4, delay=0.01, backoff=dg.Backoff.EXPONENTIAL)
+        }
+    (night,) = defs.resolve_job_def("lake_night").nodes
+    assert (night.definition.tags["team"], night.definition.retry_policy.max_retries) == ("lake", 4)
+
+    # A real run makes that many attempts.
+    tries: list[int] = []
+
+    def lost(*_: Any, **__: Any) -> None:
+        tries.append(1)
+        raise ConflictError("lost")
+
+    monkeypatch.setattr("dv_maintenance.service.verbs.optimize", lost)
+    key = dg.AssetKey(["one", "dv", "one_optimize"])
+    job = defs.get_implicit_global_asset_job_def()
+    assert not job.execute_in_process(instance=instance, asset_selection=[key], raise_on_error=False).success
+    assert len(tries) == 5
 
 
 def test_templates_anywhere_and_text_that_only_looks_like_one(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,8 +8,11 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
+from dagster._annotations import is_beta, is_public
+from dagster_shared.libraries import DagsterLibraryRegistry
 from support.places import ROOT
 
+from dv_maintenance import __version__
 from dv_maintenance.dagster.internals import guarded
 
 HOMES = {"internals.py", "state.py"}
@@ -43,3 +46,16 @@ def test_they_are_imported_in_one_place_and_under_its_guard() -> None:
 def test_the_guard_says_which_release_is_wanted() -> None:
     with pytest.raises(ImportError, match=rf"made for Dagster 1.11.7 to 1.13, and Dagster {dg.__version__}"), guarded():
         raise ImportError("cannot import name 'gone'", name="dagster._core")
+
+
+def test_every_name_of_the_api_is_marked_as_public_or_beta() -> None:
+    """As in Dagster's own libraries: what has no mark may change."""
+    import dv_maintenance.dagster as face
+
+    marks = {name: (is_public(each), is_beta(each)) for name in face.__all__ for each in [getattr(face, name)]}
+    assert [name for name, found in marks.items() if not any(found)] == []
+    assert {name for name, (_, beta) in marks.items() if beta} == {"build_dv_simulations"}
+
+
+def test_dagster_knows_the_library() -> None:
+    assert DagsterLibraryRegistry.get()["dv-maintenance"] == __version__

@@ -17,17 +17,16 @@ from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.maintenance.execution.apply import apply
 from dv_maintenance.maintenance.execution.report import StepReport
 from dv_maintenance.maintenance.health import Counts, Health, PartitionHealth, health, total
-from dv_maintenance.maintenance.manifest import ManifestReport
 from dv_maintenance.maintenance.planning.plan import build_plan
-from dv_maintenance.maintenance.vacuum import VacuumReport
 from dv_maintenance.service.chart import fits_inline
 from dv_maintenance.service.outcome import Outcome
 from dv_maintenance.service.reports.files import of_manifest, of_vacuum
 from dv_maintenance.service.reports.health import columns_of, of_health
 from dv_maintenance.service.reports.work import of_partition, of_run
 from dv_maintenance.tables import open_table
-from dv_maintenance.tables.model import Snapshot
+from dv_maintenance.tables.model import ExpiredFile, ExpiredFiles, Snapshot
 from dv_maintenance.tables.partition_spec import by_columns
+from dv_maintenance.tables.reports import ManifestReport, VacuumReport
 from dv_maintenance.testing.delta_builder import DeltaBuilder
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -49,7 +48,7 @@ def counts(deleted: int, physical: int | None = 100) -> Counts:
 
 def state(*partitions: tuple[dict[str, str | None], Counts]) -> Health:
     each = tuple(PartitionHealth(*partition) for partition in partitions)
-    return Health("t", "delta", 7, 0, total(one.counts for one in each), each, ())
+    return Health(7, 0, total(one.counts for one in each), each, (), table="t", format="delta")
 
 
 def by_day(**deleted: int) -> Health:
@@ -186,17 +185,18 @@ def test_long_reasons_are_cut_so_that_they_are_seen() -> None:
 
 
 def test_a_vacuum_says_what_went() -> None:
-    report = VacuumReport("t", "delta", 7, 9, False, 0, 0, 3, 1, 0, 0, 2048, 4, {"in the current version": 5})
+    files = tuple(ExpiredFile(f"f{at}", kind, 512, 0) for at, kind in enumerate(("data", "data", "dv", "data")))
+    report = VacuumReport(ExpiredFiles(7, 0, 0, files, {"in the current version": 5}), 4, False, 7, 9, table="t")
     entries = texts(of_vacuum(report))
     assert entries["reason"] == "4 files (2 KiB) out of use for longer than the retention were deleted: 3 data, 1 DV."
     assert (entries["files_deleted"], entries["bytes_deleted"]) == (4, 2048)
     assert entries["kept"] == "5 files: in the current version"
-    nothing = VacuumReport("t", "delta", 7, 7, False, 0, 0, 0, 0, 0, 0, 0, 0, {})
+    nothing = VacuumReport(ExpiredFiles(7, 0, 0, ()), 0, False, 7, 7, table="t")
     assert texts(of_vacuum(nothing))["reason"] == "No file has been out of use for longer than the retention."
 
 
 def test_manifests_say_what_they_list() -> None:
-    report = ManifestReport("t", "delta", 7, tuple(f"m{number}" for number in range(60)), 80, (), True)
+    report = ManifestReport(7, tuple(f"m{number}" for number in range(60)), 80, purged=True)
     entries = texts(of_manifest(report))
     assert entries["reason"] == (
         "60 manifests list the 80 data files of version 7. Deletion vectors were purged first."

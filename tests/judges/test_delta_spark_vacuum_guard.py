@@ -75,5 +75,5 @@ def test_its_vacuum_passes_the_quarantine_by(delta_spark: SparkSession, tmp_path
     finally:
         delta_spark.conf.unset("spark.databricks.delta.retentionDurationCheck.enabled")
     assert delta_spark.read.format("delta").load(source).count() == 5
-    assert undelete(open_table(source)).result.files == report.deleted
+    assert undelete(open_table(source)).files == report.deleted
     assert delta_spark.read.format("delta").option("versionAsOf", 0).load(source).count() == 10

@@ -15,7 +15,6 @@ from dv_maintenance.errors import UsageError
 from dv_maintenance.maintenance.checks import check_table
 from dv_maintenance.maintenance.deadlines import to_erase
 from dv_maintenance.maintenance.execution.apply import maintain
-from dv_maintenance.maintenance.health import iso_timestamp
 from dv_maintenance.maintenance.meter.of_table import decide_for
 from dv_maintenance.maintenance.planning.deadlines import NEVER, Erasure
 from dv_maintenance.maintenance.planning.limits import Severity
@@ -27,6 +26,7 @@ from dv_maintenance.tables import open_table
 from dv_maintenance.tables.guard import VacuumRequest
 from dv_maintenance.testing.delta_builder import DeltaBuilder
 from dv_maintenance.testing.memory import MemoryEngine, MemoryTable
+from dv_maintenance.units import iso_timestamp
 
 DAY = 86_400_000
 MONTH = Erasure(30 * DAY, 7 * DAY, DAY)

@@ -9,6 +9,8 @@ import pytest
 from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from research.rules import by_thresholds
+from research.traces import KINDS, trace
 
 from dv_maintenance.maintenance.meter.measure import DAY
 from dv_maintenance.maintenance.meter.prices import Prices
@@ -16,9 +18,8 @@ from dv_maintenance.maintenance.planning.policy import Policy
 from dv_maintenance.maintenance.reads.model import Reads
 from dv_maintenance.maintenance.simulation.bound import clairvoyant
 from dv_maintenance.maintenance.simulation.replay import Replayed, Rule, replay
-from dv_maintenance.maintenance.simulation.rules import by_meter, by_thresholds, never, purge_every_night
+from dv_maintenance.maintenance.simulation.rules import by_meter, never, purge_every_night
 from dv_maintenance.maintenance.simulation.trace import Trace, TraceBuilder
-from dv_maintenance.testing.traces import KINDS, trace
 
 PRICES = Prices()
 TARGET = 256 << 20

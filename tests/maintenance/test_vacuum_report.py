@@ -9,7 +9,8 @@ import pytest
 from dv_maintenance.errors import UsageError
 from dv_maintenance.maintenance.vacuum import vacuum
 from dv_maintenance.tables.guard import VacuumRequest
-from dv_maintenance.tables.model import ExpiredFile, ExpiredFiles, VacuumResult
+from dv_maintenance.tables.model import ExpiredFile, ExpiredFiles
+from dv_maintenance.tables.reports import VacuumReport
 from dv_maintenance.tables.table import Table
 
 FILES = (
@@ -32,11 +33,11 @@ class FakeTable:
     def __init__(self) -> None:
         self.asked: VacuumRequest | None = None
 
-    def vacuum(self, request: VacuumRequest) -> VacuumResult:
+    def vacuum(self, request: VacuumRequest) -> VacuumReport:
         self.asked = request
         expired = ExpiredFiles(7, 1000, 60_000, FILES, {"in the current version": 3})
         dry_run = request.dry_run
-        return VacuumResult(expired, 0 if dry_run else 5, dry_run, 7, 7 if dry_run else 9)
+        return VacuumReport(expired, 0 if dry_run else 5, dry_run, 7, 7 if dry_run else 9)
 
 
 def test_files_are_counted_by_kind() -> None:

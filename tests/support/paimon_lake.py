@@ -20,8 +20,8 @@ from paimon_writer import MAX_LONG, DataFile, PaimonWriter, entry_schema, list_s
 from dv_maintenance.dv import DeletionVector
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables.guard import VacuumRequest
-from dv_maintenance.tables.model import VacuumResult
 from dv_maintenance.tables.paimon.table import PaimonTable
+from dv_maintenance.tables.reports import VacuumReport
 
 HOUR, DAY = 3_600_000, 86_400_000
 OWN = ("snapshot/", "schema/", "tag/", "changelog/", "consumer/")
@@ -335,7 +335,7 @@ class Lake(PaimonWriter):
         place = self.path / self.own.rstrip("/") if self.own else self.path
         return PaimonTable(Storage(str(place)))
 
-    def vacuum(self, **options: Any) -> VacuumResult:
+    def vacuum(self, **options: Any) -> VacuumReport:
         """A day and an hour after the last commit, unless ``now`` says otherwise."""
         return self.table().vacuum(VacuumRequest(**{"now": self.now + DAY + HOUR + 1, **options}))
 
@@ -350,7 +350,7 @@ def lake(path: Path, **options: Any) -> Lake:
     return Lake(path, options={**more, **options.pop("options", {})}, **options)
 
 
-def gone(result: VacuumResult) -> set[str]:
+def gone(result: VacuumReport) -> set[str]:
     return {file.path for file in result.expired.files}
 
 

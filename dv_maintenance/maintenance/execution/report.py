@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -58,17 +58,12 @@ class ApplyReport(Report):
     problems : what reading back found otherwise. No further batch is begun after that.
     """
 
-    table: str
-    format: str
     version_before: int
     version_after: int
     steps: tuple[StepReport, ...]
     verified: bool
     problems: tuple[str, ...]
     left_alone: tuple[LeftAlone, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def nothing_to_purge(snapshot: Snapshot) -> ApplyReport | None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from dv_maintenance.maintenance.health import iso_timestamp
 from dv_maintenance.report import Report
+from dv_maintenance.units import iso_timestamp
 
 if TYPE_CHECKING:
     from dv_maintenance.tables.fsck import Repair
@@ -57,8 +57,6 @@ class FsckReport(Report):
     warnings : what is unusual in the log, but stops no reader.
     """
 
-    table: str
-    format: str
     version: int | None
     timestamp: int | None
     deep: bool

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from dv_maintenance.maintenance.reads.model import Reads
     from dv_maintenance.tables.model import Snapshot
 
-__all__ = ["by_meter", "by_thresholds", "never", "purge_every_night"]
+__all__ = ["by_meter", "never", "purge_every_night"]
 
 _HALF_A_DAY: Final = 43_200_000
 
@@ -28,16 +28,6 @@ _HALF_A_DAY: Final = 43_200_000
 def never() -> Rule:
     """No maintenance at all."""
     return Rule("never", None, nightly=True, start=0.0)
-
-
-def by_thresholds(name: str, policy: Policy, *, nightly: bool, start: float) -> Rule:
-    """Thresholds alone, whatever a start costs."""
-
-    def plan(snapshot: Snapshot, timeline: Timeline, now: int) -> MaintenancePlan:
-        del timeline, now
-        return build_plan(snapshot, policy)
-
-    return Rule(name, plan, nightly, start)
 
 
 def purge_every_night(start: float) -> Rule:

@@ -12,10 +12,7 @@ from dv_maintenance.service.text import count, shown, size, was
 from dv_maintenance.units import day_of
 
 if TYPE_CHECKING:
-    from dv_maintenance.maintenance.manifest import ManifestReport
-    from dv_maintenance.maintenance.rename_manifests import RenameReport
-    from dv_maintenance.maintenance.undelete import UndeleteReport
-    from dv_maintenance.maintenance.vacuum import VacuumReport
+    from dv_maintenance.tables.reports import ManifestReport, RenameReport, UndeleteReport, VacuumReport
 
 __all__ = ["of_manifest", "of_rename", "of_undelete", "of_vacuum"]
 
@@ -99,18 +96,17 @@ def _vacuumed(report: VacuumReport, kinds: dict[str, int]) -> str:
 
 
 def of_undelete(report: UndeleteReport) -> Outcome:
-    found = report.result
-    would = "would be" if found.dry_run else was(found.files)
-    kept = {"A file of that name exists": found.taken, **found.held}
+    would = "would be" if report.dry_run else was(report.files)
+    kept = {"A file of that name exists": report.taken, **report.held}
     details = []
-    if found.gone:
-        details.append(f"{count(found.gone, 'file')} left the quarantine concurrently: a vacuum emptied it")
-    if found.files and not found.dry_run:
+    if report.gone:
+        details.append(f"{count(report.gone, 'file')} left the quarantine concurrently: a vacuum emptied it")
+    if report.files and not report.dry_run:
         details.append(
             "the versions are unchanged, and the next vacuum removes these files again: first restore or protect a "
             "version that needs them"
         )
-    outcome = of_report(f"{count(found.files, 'file')} ({size(found.bytes)}) {would} put back.", report.to_json())
+    outcome = of_report(f"{count(report.files, 'file')} ({size(report.bytes)}) {would} put back.", report.to_json())
     left = tuple(f"{count(files, 'file')}: {reason}" for reason, files in kept.items() if files)
     return replace(outcome, details=tuple(details), lines={"left in quarantine": left} if left else {})
 
@@ -141,18 +137,17 @@ def of_manifest(report: ManifestReport) -> Outcome:
 
 
 def of_rename(report: RenameReport) -> Outcome:
-    result = report.result
     details: tuple[str, ...] = ()
-    if not result.renamed:
+    if not report.renamed:
         reason = "There was nothing to do: all manifests have V2 names."
-    elif result.dry_run:
-        reason = f"{count(result.renamed, 'manifest')} would be renamed; {result.done:,} have V2 names already."
+    elif report.dry_run:
+        reason = f"{count(report.renamed, 'manifest')} would be renamed; {report.done:,} have V2 names already."
         details = (
             "not safe while writers are active, and no reader can open the table until it is done: stop them all first",
         )
     else:
         reason = (
-            f"{count(result.renamed, 'manifest')} {was(result.renamed)} renamed; {result.done:,} had V2 names before."
+            f"{count(report.renamed, 'manifest')} {was(report.renamed)} renamed; {report.done:,} had V2 names before."
         )
         details = ("a writer that had the table open must reopen it",)
     return replace(of_report(reason, report.to_json()), details=details)

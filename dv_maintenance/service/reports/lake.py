@@ -6,12 +6,11 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dv_maintenance.maintenance.health import iso_timestamp
 from dv_maintenance.service.chart import Bar, Picture
 from dv_maintenance.service.outcome import Outcome
 from dv_maintenance.service.reports.health import known
 from dv_maintenance.service.text import count, has, percent, size
-from dv_maintenance.units import day_of, format_duration
+from dv_maintenance.units import day_of, format_duration, iso_timestamp
 
 if TYPE_CHECKING:
     from dv_maintenance.service.lake import LakeTable

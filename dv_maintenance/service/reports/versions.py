@@ -11,12 +11,11 @@ from dv_maintenance.service.reports.plain import of_report
 from dv_maintenance.service.text import count, iso, number, size, was
 
 if TYPE_CHECKING:
-    from dv_maintenance.maintenance.checkpoint import CheckpointReport
     from dv_maintenance.maintenance.convert import ConvertReport
     from dv_maintenance.maintenance.engine_sql import EngineSqlReport
     from dv_maintenance.maintenance.recount import RecountReport
-    from dv_maintenance.maintenance.restore import RestoreReport
     from dv_maintenance.tables.model import HistoryEntry
+    from dv_maintenance.tables.reports import CheckpointReport, RestoreReport
 
 __all__ = ["of_checkpoint", "of_convert", "of_engine_sql", "of_history", "of_recount", "of_restore"]
 
@@ -31,70 +30,67 @@ _CHECKED: Final = {
 
 
 def of_restore(report: RestoreReport) -> Outcome:
-    result = report.result
-    if result.version_after == result.version_before and not result.dry_run:
-        reason = f"There was nothing to do: the table already equals version {result.restored:,}."
+    if report.version_after == report.version_before and not report.dry_run:
+        reason = f"There was nothing to do: the table already equals version {report.restored:,}."
         return replace(of_report(reason, report.to_json()), problems=report.problems)
-    if result.dry_run:
-        reason = f"Version {result.restored:,} would be restored; nothing was changed."
+    if report.dry_run:
+        reason = f"Version {report.restored:,} would be restored; nothing was changed."
     else:
-        reason = f"Version {result.restored:,} was restored."
-    with_dv = f"{result.dvs_restored:,} with a deletion vector"
+        reason = f"Version {report.restored:,} was restored."
+    with_dv = f"{report.dvs_restored:,} with a deletion vector"
     details = [
-        f"added: {count(result.files_restored, 'file')} ({size(result.bytes_restored)}), {with_dv}",
-        f"removed: {count(result.files_removed, 'file')} ({size(result.bytes_removed)})",
-        f"afterwards: {count(result.files_after, 'file')} ({size(result.bytes_after)})",
+        f"added: {count(report.files_restored, 'file')} ({size(report.bytes_restored)}), {with_dv}",
+        f"removed: {count(report.files_removed, 'file')} ({size(report.bytes_removed)})",
+        f"afterwards: {count(report.files_after, 'file')} ({size(report.bytes_after)})",
     ]
-    if result.schema_changed:
+    if report.schema_changed:
         details.append("the schema becomes that of the restored version")
-    if result.properties:
-        details.append(f"properties that change: {', '.join(result.properties)}")
-    if result.features:
-        details.append(f"table features that return: {', '.join(result.features)}")
+    if report.properties:
+        details.append(f"properties that change: {', '.join(report.properties)}")
+    if report.features:
+        details.append(f"table features that return: {', '.join(report.features)}")
     return replace(of_report(reason, report.to_json()), details=tuple(details), problems=report.problems)
 
 
 def of_checkpoint(report: CheckpointReport) -> Outcome:
-    result = report.result
-    if result.dry_run:
+    if report.dry_run:
         return _planned_checkpoint(report)
-    wrote = "was written" if result.written else "existed already"
-    deleted = f"{count(result.log_files_deleted, 'log file')} {was(result.log_files_deleted)} deleted"
-    renewed = "" if result.pointer is None else f"; _last_checkpoint, which {result.pointer}, was renewed"
-    reason = f"The checkpoint of version {result.version:,} {wrote}{renewed}; {deleted}."
+    wrote = "was written" if report.written else "existed already"
+    deleted = f"{count(report.log_files_deleted, 'log file')} {was(report.log_files_deleted)} deleted"
+    renewed = "" if report.pointer is None else f"; _last_checkpoint, which {report.pointer}, was renewed"
+    reason = f"The checkpoint of version {report.version:,} {wrote}{renewed}; {deleted}."
     outcome = of_report(reason, report.to_json())
-    if result.cutoff is None:
+    if report.cutoff is None:
         return outcome
     return replace(
         outcome,
         numbers={name: each for name, each in outcome.numbers.items() if name != "cutoff"},
-        moments={"cutoff": result.cutoff},
-        details=(f"the oldest version is {result.first_version}",),
+        moments={"cutoff": report.cutoff},
+        details=(f"the oldest version is {report.first_version}",),
     )
 
 
 def _planned_checkpoint(report: CheckpointReport) -> Outcome:
-    result = report.result
-    if result.present:
-        writes = f"Version {result.version:,} already has a checkpoint: none would be written"
+    if report.present:
+        writes = f"Version {report.version:,} already has a checkpoint: none would be written"
     else:
-        last = "there is none yet" if result.last is None else f"the last one is of version {result.last:,}"
+        last = "there is none yet" if report.last is None else f"the last one is of version {report.last:,}"
         writes = (
-            f"A checkpoint of version {result.version:,} would be written, with "
-            f"{count(result.live_files, 'live file')}: {last}, and readers replay {count(result.replayed, 'commit')}"
+            f"A checkpoint of version {report.version:,} would be written, with "
+            f"{count(report.live_files, 'live file')}: {last}, and readers replay {count(report.replayed, 'commit')}"
         )
-    if result.pointer is not None:
-        writes += f". _last_checkpoint {result.pointer}, and would be renewed"
-    if result.cutoff is None:
+    if report.pointer is not None:
+        writes += f". _last_checkpoint {report.pointer}, and would be renewed"
+    if report.cutoff is None:
         deletes = f"No log file would be deleted without {setting('clean_log', True)}"
-    elif result.log_files_expired:
-        files, first = count(result.log_files_expired, "log file"), result.first_version
+    elif report.log_files_expired:
+        files, first = count(report.log_files_expired, "log file"), report.first_version
         deletes = f"{files} would be deleted: versions before {first:,} could no longer be read"
     else:
-        deletes = f"No log file would be deleted: later versions need all those from before {iso(result.cutoff)}"
+        deletes = f"No log file would be deleted: later versions need all those from before {iso(report.cutoff)}"
     outcome = of_report(f"{writes}. {deletes}. Nothing was changed.", report.to_json())
     numbers = {name: each for name, each in outcome.numbers.items() if name not in {"cutoff", "last"}}
-    return replace(outcome, numbers=numbers, moments={} if result.cutoff is None else {"cutoff": result.cutoff})
+    return replace(outcome, numbers=numbers, moments={} if report.cutoff is None else {"cutoff": report.cutoff})
 
 
 def of_recount(report: RecountReport) -> Outcome:

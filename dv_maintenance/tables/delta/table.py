@@ -12,7 +12,7 @@ from dv_maintenance.tables.guard import VACUUM_DEFAULTS, VacuumRequest
 from dv_maintenance.tables.versions import NumberedVersions
 
 if TYPE_CHECKING:
-    from dv_maintenance.tables.capabilities import EngineName, UndeleteResult, WaitingRows
+    from dv_maintenance.tables.capabilities import EngineName, WaitingRows
     from dv_maintenance.tables.delta import advance, features, file_log, fsck, load
     from dv_maintenance.tables.delta.commit import rewrites, row_changes
     from dv_maintenance.tables.delta.log import history, log_cleanup, segment, timeline
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.delta.vacuum import holders as clones
     from dv_maintenance.tables.delta.vacuum import retention
     from dv_maintenance.tables.delta.verbs import convert, downgrade, engine_sql, manifest, recount, restore
-    from dv_maintenance.tables.model import Change, Snapshot, VacuumResult
+    from dv_maintenance.tables.model import Change, Snapshot
+    from dv_maintenance.tables.reports import UndeleteReport, VacuumReport
     from dv_maintenance.tables.table import Table
     from dv_maintenance.tables.work import SourceFile
 else:
@@ -88,12 +89,12 @@ class DeltaTable(NumberedVersions):
 
     retention = staticmethod(retention.own_retention)
 
-    def vacuum(self, request: VacuumRequest = VACUUM_DEFAULTS) -> VacuumResult:
+    def vacuum(self, request: VacuumRequest = VACUUM_DEFAULTS) -> VacuumReport:
         from dv_maintenance.tables.delta.vacuum.run import vacuum
 
         return vacuum(self.storage, replace(request, clones=self.protected))
 
-    def undelete(self, *, since: int | None = None, until: int | None = None, dry_run: bool = False) -> UndeleteResult:
+    def undelete(self, *, since: int | None = None, until: int | None = None, dry_run: bool = False) -> UndeleteReport:
         from dv_maintenance.tables.quarantine import undelete
 
         return undelete(self.storage, self.version, since=since, until=until, dry_run=dry_run)

@@ -17,7 +17,6 @@ from dv_maintenance.tables.versions import NumberedVersions
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from dv_maintenance.tables.capabilities import UndeleteResult
     from dv_maintenance.tables.fsck import LogFault
     from dv_maintenance.tables.lance import file_log, fsck, writable
     from dv_maintenance.tables.lance.commit import deletes, preflight, rewrites
@@ -25,8 +24,8 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.lance.rows import tasks
     from dv_maintenance.tables.lance.snapshot import LanceSnapshot
     from dv_maintenance.tables.lance.verbs import rename_manifests
-    from dv_maintenance.tables.model import VacuumResult
     from dv_maintenance.tables.predicate import Predicate
+    from dv_maintenance.tables.reports import UndeleteReport, VacuumReport
     from dv_maintenance.tables.rows import RowWriteTask
     from dv_maintenance.tables.table import Table
 else:
@@ -104,12 +103,12 @@ class LanceTable(NumberedVersions, DeletesOnly):
 
         return own_retention(snapshot.manifest, self.uri)
 
-    def vacuum(self, request: VacuumRequest = VACUUM_DEFAULTS) -> VacuumResult:
+    def vacuum(self, request: VacuumRequest = VACUUM_DEFAULTS) -> VacuumReport:
         from dv_maintenance.tables.lance.vacuum.run import vacuum
 
         return vacuum(self.storage, replace(request, clones=self.protected))
 
-    def undelete(self, *, since: int | None = None, until: int | None = None, dry_run: bool = False) -> UndeleteResult:
+    def undelete(self, *, since: int | None = None, until: int | None = None, dry_run: bool = False) -> UndeleteReport:
         from dv_maintenance.tables.lance.layout import check_folders
         from dv_maintenance.tables.lance.vacuum.undelete import LanceReturning
         from dv_maintenance.tables.quarantine import undelete

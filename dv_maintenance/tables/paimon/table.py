@@ -17,9 +17,7 @@ from dv_maintenance.tables.rows import DeletesOnly
 from dv_maintenance.tables.versions import NumberedVersions
 
 if TYPE_CHECKING:
-    from dv_maintenance.tables.capabilities import UndeleteResult
     from dv_maintenance.tables.fsck import LogFault
-    from dv_maintenance.tables.model import VacuumResult
     from dv_maintenance.tables.paimon import file_log, fsck, writable
     from dv_maintenance.tables.paimon.commit import deletes, rewrites
     from dv_maintenance.tables.paimon.log import history, refs, snapshots
@@ -27,6 +25,7 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.paimon.snapshot import PaimonSnapshot
     from dv_maintenance.tables.paimon.vacuum import run
     from dv_maintenance.tables.paimon.verbs import engine_sql
+    from dv_maintenance.tables.reports import UndeleteReport, VacuumReport
     from dv_maintenance.tables.rows import RowWriteTask
     from dv_maintenance.tables.table import Table
     from dv_maintenance.tables.work import SourceFile
@@ -119,10 +118,10 @@ class PaimonTable(NumberedVersions, DeletesOnly):
 
         return retention_of(snapshot.properties, self.uri, None, allow_short=False).kept_for
 
-    def vacuum(self, request: VacuumRequest = VACUUM_DEFAULTS) -> VacuumResult:
+    def vacuum(self, request: VacuumRequest = VACUUM_DEFAULTS) -> VacuumReport:
         return run.vacuum(self.place, request)
 
-    def undelete(self, *, since: int | None = None, until: int | None = None, dry_run: bool = False) -> UndeleteResult:
+    def undelete(self, *, since: int | None = None, until: int | None = None, dry_run: bool = False) -> UndeleteReport:
         from dv_maintenance.tables.paimon.vacuum.undelete import PaimonReturning
         from dv_maintenance.tables.quarantine import undelete
 

@@ -43,7 +43,7 @@ def versions(place: Path) -> set[int]:
 
 def clean(place: Path, day: float, **options: bool) -> tuple[int, int]:
     """Version that the log begins with, and files deleted; ``day`` is what day it is, by a retention of two."""
-    result = checkpoint(open_table(str(place)), clean_log=True, now=START + int(day * DAY), **options).result
+    result = checkpoint(open_table(str(place)), clean_log=True, now=START + int(day * DAY), **options)
     return result.first_version, result.log_files_deleted
 
 
@@ -52,7 +52,7 @@ TWO = "interval 2 days"
 
 def test_a_checkpoint_is_written_once(tmp_path: Path) -> None:
     Days(str(tmp_path))
-    first, second = (checkpoint(open_table(str(tmp_path))).result for _ in range(2))
+    first, second = (checkpoint(open_table(str(tmp_path))) for _ in range(2))
     assert (first.version, first.written, first.cutoff) == (8, True, None)
     assert (second.written, second.first_version) == (False, 0)
     assert load_snapshot(open_table(str(tmp_path)).storage).segment.checkpoint_version == 8
@@ -91,7 +91,7 @@ def test_no_log_file_expires_without_an_old_checkpoint(tmp_path: Path) -> None:
 
 def test_a_dry_run_counts(tmp_path: Path) -> None:
     Days(str(tmp_path), (2, 4), logRetentionDuration=TWO)
-    result = checkpoint(open_table(str(tmp_path)), clean_log=True, dry_run=True, now=START + 8 * DAY).result
+    result = checkpoint(open_table(str(tmp_path)), clean_log=True, dry_run=True, now=START + 8 * DAY)
     assert (result.first_version, result.log_files_expired, result.log_files_deleted, result.written) == (
         4,
         5,

@@ -16,7 +16,7 @@ from dv_maintenance.tables import open_table
 from dv_maintenance.tables.delta.load import load_snapshot
 from dv_maintenance.tables.delta.rows.partitions import hive_folder
 from dv_maintenance.tables.delta.verbs.manifest import write_manifests
-from dv_maintenance.tables.model import ManifestResult
+from dv_maintenance.tables.reports import ManifestReport
 from dv_maintenance.testing.faults import Fault, Kill, Killed, Recorder
 from dv_maintenance.testing.faulty_access import injected
 
@@ -27,7 +27,7 @@ ROOT = "_symlink_format_manifest"
 VALUES = ["plain", "a b", "x/y=z%", "é", "q?*'\"#:[]{}^\\", "tab\tline\nend", "2026-01-01 10:00:00", None, ""]
 
 
-def write(table: LogWriter) -> ManifestResult:
+def write(table: LogWriter) -> ManifestReport:
     return write_manifests(table.storage, load_snapshot(table.storage))
 
 
@@ -39,7 +39,7 @@ def manifests(path: Path) -> dict[str, list[str]]:
 
 def test_an_unpartitioned_table_has_one_manifest(tmp_path: Path) -> None:
     table = LogWriter(tmp_path / "a table", at=NOW)
-    assert write(table) == ManifestResult(0, (f"{ROOT}/manifest",), 0)
+    assert write(table) == ManifestReport(0, (f"{ROOT}/manifest",), 0)
     assert (table.path / ROOT / "manifest").read_bytes() == b"", "an empty table has an empty manifest"
 
     elsewhere = "s3a://bucket/a%20b/c.parquet"

@@ -98,8 +98,8 @@ def test_what_others_cannot_open_is_a_fault_that_a_checkpoint_mends(path: Path, 
         assert said in damage.reason
         assert damage.path.startswith(LOG)
         assert [each.command_line for each in report.remedies] == [f"dvm.checkpoint({table.uri!r})"]
-    dry = checkpoint(table, dry_run=True).result
-    result = checkpoint(table).result
+    dry = checkpoint(table, dry_run=True)
+    result = checkpoint(table)
     assert (dry.pointer, result.written) == (result.pointer, True)
     assert opened(path) == [True, True]
     assert fsck(table, deep=True).clean
@@ -112,11 +112,11 @@ def test_only_the_pointer_is_renewed_if_there_is_a_checkpoint(path: Path, text: 
     checkpoint(table)
     whole = json.loads((path / LOG / "_last_checkpoint").read_text())
     pointer(text)(path / LOG)
-    result = checkpoint(table).result
+    result = checkpoint(table)
     assert (result.written, result.pointer is None) == (False, False)
     assert json.loads((path / LOG / "_last_checkpoint").read_text()) == {key: whole[key] for key in ("version", "size")}
     assert opened(path) == [True, True]
-    assert checkpoint(table).result.pointer is None
+    assert checkpoint(table).pointer is None
 
 
 def test_a_damaged_checkpoint_of_the_newest_version_is_replaced(path: Path) -> None:
@@ -125,7 +125,7 @@ def test_a_damaged_checkpoint_of_the_newest_version_is_replaced(path: Path) -> N
     cut(classic(4), 0.5)(path / LOG)
     assert opened(path) == [False, False]
     assert not fsck(table).clean
-    assert checkpoint(table).result.written
+    assert checkpoint(table).written
     assert opened(path) == [True, True]
     assert fsck(table).clean
 
@@ -142,7 +142,7 @@ def test_a_damaged_checkpoint_in_parts_is_named(path: Path) -> None:
         checkpoint(table)
     for part in parts:
         part.unlink()
-    assert checkpoint(table).result.written
+    assert checkpoint(table).written
     assert fsck(table).clean
 
 

@@ -72,8 +72,8 @@ def test_there_and_back(table: LogWriter) -> None:
     assert (table.files() - aside(table)) | moved == before
     with pytest.raises(RefusedError, match="no longer exist"):
         restore(table.storage, version=1)
-    dry = undelete(open_table(str(table.path)), dry_run=True).result
-    done = undelete(open_table(str(table.path))).result
+    dry = undelete(open_table(str(table.path)), dry_run=True)
+    done = undelete(open_table(str(table.path)))
     assert (dry.files, dry.bytes) == (done.files, done.bytes) == (4, 43)
     assert table.files() == before
     assert not (table.path / QUARANTINE / report.quarantine.rpartition("/")[2]).exists()
@@ -82,7 +82,7 @@ def test_there_and_back(table: LogWriter) -> None:
 
 def test_without_it_they_are_gone(table: LogWriter) -> None:
     vacuum(open_table(str(table.path)), VacuumRequest(now=NOW))
-    assert undelete(open_table(str(table.path))).result.files == 0
+    assert undelete(open_table(str(table.path))).files == 0
     with pytest.raises(RefusedError, match="no longer exist"):
         restore(table.storage, version=1)
 
@@ -144,9 +144,9 @@ def test_only_what_is_asked_for_comes_back(table: LogWriter) -> None:
     vacuum(open_table(str(table.path)), VacuumRequest(now=NOW - 3 * DAY, guard=ASIDE))
     late = table.data(OLD)
     vacuum(open_table(str(table.path)), VacuumRequest(now=NOW - DAY, guard=ASIDE))
-    assert undelete(open_table(str(table.path)), since=NOW - 2 * DAY).result.files == 1
+    assert undelete(open_table(str(table.path)), since=NOW - 2 * DAY).files == 1
     assert late in table.files()
-    assert undelete(open_table(str(table.path)), until=NOW - 4 * DAY).result.files == 0
+    assert undelete(open_table(str(table.path)), until=NOW - 4 * DAY).files == 0
     assert main(["undelete", str(table.path), "--until", "2100-01-01T00:00:00Z"]) == 0
     assert aside(table) == set()
 
@@ -155,7 +155,7 @@ def test_no_file_is_written_over(table: LogWriter) -> None:
     path = table.data(OLD)
     vacuum(open_table(str(table.path)), VacuumRequest(now=NOW, guard=ASIDE))
     table.touch(path, NOW, "somebody else's")
-    assert undelete(open_table(str(table.path))).result.taken == 1
+    assert undelete(open_table(str(table.path))).taken == 1
     assert (table.path / path).read_text() == "somebody else's"
     assert len(aside(table)) == 1
     with pytest.raises(FileExistsAlreadyError):
@@ -170,7 +170,7 @@ def test_nothing_goes_through_a_link(table: LogWriter, tmp_path: Path) -> None:
         vacuum(open_table(str(table.path)), VacuumRequest(now=NOW, guard=ASIDE))
     assert table.files() == before
     assert list((tmp_path / "elsewhere").iterdir()) == []
-    assert undelete(open_table(str(table.path))).result.files == 0
+    assert undelete(open_table(str(table.path))).files == 0
 
 
 def test_what_others_bring_back_meanwhile_is_put_back(tmp_path: Path) -> None:
@@ -231,14 +231,14 @@ def test_two_at_once(tmp_path: Path) -> None:
         begun.finish()
         assert begun.error is None
         assert len(aside(table)) == 4
-        assert undelete(open_table(str(table.path))).result.files == 4
+        assert undelete(open_table(str(table.path))).files == 4
         assert table.files() == before
 
 
 def test_a_folder_of_that_name_in_a_partition_is_no_quarantine(table: LogWriter) -> None:
     inner = table.touch(f"p=1/{QUARANTINE}/2026-01-01T00-00-00Z-00000000/part-x.parquet", OLD)
     vacuum(open_table(str(table.path)), VacuumRequest(now=NOW, guard=ASIDE))
-    assert undelete(open_table(str(table.path))).result.files == 4
+    assert undelete(open_table(str(table.path))).files == 4
     assert inner in table.files()
     vacuum(open_table(str(table.path)), VacuumRequest(now=NOW + 30 * DAY))
     assert inner in table.files()

@@ -90,7 +90,7 @@ def set_protocol(builder: DeltaBuilder, *features: str) -> int:
 def test_every_version_comes_back_as_it_was(builder: DeltaBuilder, place: str, version: int) -> None:
     before = live(place, version)
     report = restore(open_table(place), version=version)
-    assert (report.verified, report.result.version_before, report.result.version_after) == (True, 4, 5)
+    assert (report.verified, report.version_before, report.version_after) == (True, 4, 5)
     assert live(place) == before
     assert live(place, 4) == Counter([0, *range(3, 10), *range(20, 25)])
 
@@ -106,7 +106,7 @@ def test_another_deletion_vector_of_the_same_file(builder: DeltaBuilder, place: 
     ]
     assert len(removes) == 2
     assert all(remove["dataChange"] and remove["extendedFileMetadata"] for remove in removes)
-    result = report.result
+    result = report
     assert (result.files_restored, result.files_removed, result.dvs_restored, result.files_after) == (1, 2, 1, 2)
 
 
@@ -144,7 +144,7 @@ def test_back_to_before_deletion_vectors_and_forth(place: str) -> None:
     set_metadata(builder, enableDeletionVectors="true")
     delete(builder, 3)
     report = restore(open_table(place), version=1)
-    assert report.result.properties == ("delta.enableDeletionVectors",)
+    assert report.properties == ("delta.enableDeletionVectors",)
     assert live(place) == Counter(range(4))
     snapshot = load_snapshot(builder.storage)
     assert snapshot.properties["delta.enableDeletionVectors"] == "false"
@@ -157,7 +157,7 @@ def test_back_to_before_deletion_vectors_and_forth(place: str) -> None:
 def test_a_feature_that_was_given_up_comes_back(builder: DeltaBuilder, place: str) -> None:
     builder.commit([{"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}])
     report = restore(open_table(place), version=3)
-    assert report.result.features == ("deletionVectors",)
+    assert report.features == ("deletionVectors",)
     protocol = load_snapshot(builder.storage).protocol
     assert protocol.features("reader") == {"deletionVectors"}
     assert protocol.features("writer") == {"appendOnly", "deletionVectors", "invariants"}
@@ -166,13 +166,13 @@ def test_a_feature_that_was_given_up_comes_back(builder: DeltaBuilder, place: st
 def test_nothing_to_do_commits_nothing(builder: DeltaBuilder, place: str) -> None:
     for version in (4, 4):
         report = restore(open_table(place), version=version)
-        assert (report.result.version_before, report.result.version_after, report.verified) == (4, 4, True)
+        assert (report.version_before, report.version_after, report.verified) == (4, 4, True)
 
 
 def test_a_dry_run_commits_nothing(builder: DeltaBuilder, place: str) -> None:
-    dry = restore(open_table(place), version=1, dry_run=True).result
+    dry = restore(open_table(place), version=1, dry_run=True)
     assert (dry.version_after, load_snapshot(builder.storage).version) == (4, 4)
-    done = restore(open_table(place), version=1).result
+    done = restore(open_table(place), version=1)
     assert (dry.files_restored, dry.bytes_removed, dry.files_after) == (
         done.files_restored, done.bytes_removed, done.files_after
     )  # fmt: skip
@@ -187,7 +187,7 @@ def test_other_spellings_of_a_path_are_no_difference(place: str) -> None:
     assert other != add["path"]
     builder.commit([{"remove": {"path": add["path"], "dataChange": False}}])
     builder.commit([{"add": {**add, "path": other}}])
-    assert restore(open_table(place), version=1).result.version_after == 3
+    assert restore(open_table(place), version=1).version_after == 3
 
 
 # -- what the log keeps ------------------------------------------------------------------------------------------------

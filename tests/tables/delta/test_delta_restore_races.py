@@ -17,7 +17,6 @@ from support.interleaving import Process, Watched
 from dv_maintenance.errors import ConflictError, DamagedTableError, DvMaintenanceError, RefusedError
 from dv_maintenance.maintenance.convert import convert
 from dv_maintenance.storage import Storage
-from dv_maintenance.tables.capabilities import RestoreResult
 from dv_maintenance.tables.delta.commit import publish
 from dv_maintenance.tables.delta.commit.publish import Draft, operation_info
 from dv_maintenance.tables.delta.commit.rewrites import commit_info_only
@@ -28,7 +27,7 @@ from dv_maintenance.tables.delta.vacuum.names import named_in
 from dv_maintenance.tables.delta.vacuum.run import vacuum
 from dv_maintenance.tables.delta.verbs.restore import restore
 from dv_maintenance.tables.guard import VacuumRequest
-from dv_maintenance.tables.model import VacuumResult
+from dv_maintenance.tables.reports import RestoreReport, VacuumReport
 
 FILES = 4
 SEEN = 20  # interleavings of each kind in the default suite
@@ -66,11 +65,11 @@ def lost(folder: Path) -> set[str]:
     return {path for path in named_in(storage, snapshot.files).paths if not (folder / path).exists()}
 
 
-def restores(storage: Storage) -> RestoreResult:
+def restores(storage: Storage) -> RestoreReport:
     return restore(storage, version=1)
 
 
-def vacuums(storage: Storage) -> VacuumResult:
+def vacuums(storage: Storage) -> VacuumReport:
     return vacuum(storage)
 
 
@@ -81,7 +80,7 @@ def calls_of(folder: Path, work: Callable[[Storage], object]) -> int:
     return process.storage.calls
 
 
-def check(folder: Path, restored: Process[RestoreResult], vacuumed: Process[VacuumResult]) -> None:
+def check(folder: Path, restored: Process[RestoreReport], vacuumed: Process[VacuumReport]) -> None:
     assert lost(folder) == set()
     assert vacuumed.error is None
     if restored.error is None:
@@ -98,7 +97,7 @@ def interleavings(tmp_path: Path) -> list[tuple[int, int]]:
     return [(first, second) for first in range(1, one + 2) for second in range(1, other + 2)]
 
 
-def race(folder: Path, first: int, second: int) -> tuple[Process[RestoreResult], Process[VacuumResult]]:
+def race(folder: Path, first: int, second: int) -> tuple[Process[RestoreReport], Process[VacuumReport]]:
     """The restore runs up to a call, the vacuum up to another one, then the restore to its end, then the vacuum."""
     make(folder)
     restored, vacuumed = Process(str(folder), restores), Process(str(folder), vacuums)
@@ -263,7 +262,7 @@ def adds_new_file(storage: Storage) -> int | None:
 
 
 def test_new_files_beside_a_vacuum_that_keeps_nothing(tmp_path: Path) -> None:
-    def everything(storage: Storage) -> VacuumResult:
+    def everything(storage: Storage) -> VacuumReport:
         return vacuum(
             storage, VacuumRequest(retention=0, allow_short_retention=True, now=time.time_ns() // 1_000_000 + HOUR)
         )
@@ -295,7 +294,7 @@ def test_young_files_are_committed_beside_any_other_vacuum(tmp_path: Path) -> No
         vacuumer = Process(str(folder), vacuums)
         started = False
 
-        def before(call: int, vacuumer: Process[VacuumResult] = vacuumer, until: int = until) -> None:
+        def before(call: int, vacuumer: Process[VacuumReport] = vacuumer, until: int = until) -> None:
             nonlocal started
             if call == 5 and not started:
                 started = True

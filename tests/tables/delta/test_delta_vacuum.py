@@ -29,7 +29,7 @@ from dv_maintenance.tables.delta.log.segment import read_commit
 from dv_maintenance.tables.delta.vacuum.retention import interval_millis
 from dv_maintenance.tables.delta.vacuum.run import vacuum
 from dv_maintenance.tables.guard import VacuumRequest
-from dv_maintenance.tables.model import VacuumResult
+from dv_maintenance.tables.reports import VacuumReport
 from dv_maintenance.tables.sweep import delete_batch
 from dv_maintenance.testing.delta_builder import DeltaBuilder
 
@@ -52,7 +52,7 @@ def table(tmp_path: Path) -> LogWriter:
     return table
 
 
-def paths(result: VacuumResult) -> set[str]:
+def paths(result: VacuumReport) -> set[str]:
     return {file.path for file in result.expired.files}
 
 
@@ -443,7 +443,7 @@ def test_object_storage(table: LogWriter) -> None:
     now = max(info.modified for info in stored.walk()) + 1
     files = {info.path for info in stored.walk()}
 
-    def call(**more: Any) -> VacuumResult:
+    def call(**more: Any) -> VacuumReport:
         return vacuum(stored, VacuumRequest(retention=0, allow_short_retention=True, **more))
 
     lite = call(lite=True, now=now)

@@ -20,7 +20,7 @@ from dv_maintenance.errors import RefusedError
 from dv_maintenance.maintenance.execution.apply import purge
 from dv_maintenance.maintenance.fsck.check import fsck
 from dv_maintenance.tables.guard import VacuumGuard, VacuumRequest
-from dv_maintenance.tables.model import VacuumResult
+from dv_maintenance.tables.reports import VacuumReport
 from dv_maintenance.testing.backends import IcebergBackend
 
 EXPECTED: dict[str, dict[str, Any]] = {
@@ -33,7 +33,7 @@ DAY = 86_400_000
 needs_golden = pytest.mark.usefixtures("golden")
 
 
-def vacuumed(place: Path, now: int | None = None, **options: Any) -> VacuumResult:
+def vacuumed(place: Path, now: int | None = None, **options: Any) -> VacuumReport:
     request = VacuumRequest(now=now, guard=VacuumGuard(max_deleted_share=1.0), **options)
     return opened(place).vacuum(request)
 

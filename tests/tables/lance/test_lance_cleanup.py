@@ -50,7 +50,7 @@ from dv_maintenance.tables.lance.log.versions import manifest_name
 from dv_maintenance.tables.lance.table import LanceTable
 from dv_maintenance.tables.lance.vacuum import holders
 from dv_maintenance.tables.lance.vacuum import run as cleanup
-from dv_maintenance.tables.model import VacuumResult
+from dv_maintenance.tables.reports import VacuumReport
 
 HINT = "_versions/latest_version_hint.json"
 TABLES = names_in("lance", (path.parent.name for path in GOLDEN.glob("lance/*/_versions")))
@@ -60,7 +60,7 @@ def opened(place: Path | str) -> LanceTable:
     return LanceTable(Storage(str(place)))
 
 
-def gone(result: VacuumResult) -> set[str]:
+def gone(result: VacuumReport) -> set[str]:
     return {file.path for file in result.expired.files}
 
 

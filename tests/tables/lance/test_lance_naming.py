@@ -15,10 +15,10 @@ from raw_manifest import patch
 from dv_maintenance.cli import main
 from dv_maintenance.errors import ConflictError, RefusedError, StorageError, UnsupportedFeatureError
 from dv_maintenance.storage import Storage
-from dv_maintenance.tables.capabilities import RenamedManifests
 from dv_maintenance.tables.lance.log.versions import all_versions, manifest_name
 from dv_maintenance.tables.lance.table import LanceTable
 from dv_maintenance.tables.lance.verbs import rename_manifests as naming
+from dv_maintenance.tables.reports import RenameReport
 
 NEWEST = 13
 
@@ -56,10 +56,10 @@ def before(place: Path, pylance: ModuleType) -> list[pa.Table]:
 
 def test_all_are_renamed(place: Path, pylance: ModuleType, before: list[pa.Table]) -> None:
     table = opened(place)
-    assert table.rename_manifests(dry_run=True) == RenamedManifests(NEWEST, NEWEST, 0, dry_run=True)
+    assert table.rename_manifests(dry_run=True) == RenameReport(NEWEST, NEWEST, 0, dry_run=True)
     assert names(place) == of("V1")
-    assert table.rename_manifests() == RenamedManifests(NEWEST, NEWEST, 0, dry_run=False)
-    assert table.rename_manifests() == RenamedManifests(NEWEST, 0, NEWEST, dry_run=False)
+    assert table.rename_manifests() == RenameReport(NEWEST, NEWEST, 0, dry_run=False)
+    assert table.rename_manifests() == RenameReport(NEWEST, 0, NEWEST, dry_run=False)
     check_renamed(pylance, place, before)
 
 

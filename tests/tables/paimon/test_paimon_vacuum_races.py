@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from support.paimon_lake import DAY, HOUR, Lake, before_each_call, copied, lake
 
 from dv_maintenance.errors import ConflictError, DamagedTableError, DvMaintenanceError
-from dv_maintenance.tables.model import VacuumResult
+from dv_maintenance.tables.reports import VacuumReport
 
 
 def original(path: Path) -> Lake:
@@ -86,7 +86,7 @@ ACTIONS: dict[str, Callable[[Lake], object]] = {
 }
 
 
-Outcome = VacuumResult | DvMaintenanceError
+Outcome = VacuumReport | DvMaintenanceError
 
 
 def interfered(table: Lake, *actions: tuple[Callable[[Lake], object], int]) -> tuple[Outcome, int]:

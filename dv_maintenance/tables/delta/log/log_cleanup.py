@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Final
 from dv_maintenance.errors import DamagedTableError, RefusedError, StorageError
 from dv_maintenance.storage import staged_for
 from dv_maintenance.storage.rehearsal import Rehearsal
-from dv_maintenance.tables.capabilities import CheckpointResult
 from dv_maintenance.tables.delta.features import check_writable
 from dv_maintenance.tables.delta.load import load_snapshot, passed_over
 from dv_maintenance.tables.delta.log.checkpoint_writer import write_checkpoint
@@ -25,6 +24,7 @@ from dv_maintenance.tables.delta.log.replay import replay
 from dv_maintenance.tables.delta.log.segment import LOG, CommitFile, segment
 from dv_maintenance.tables.delta.log.timeline import modified_times
 from dv_maintenance.tables.delta.vacuum.retention import interval_millis
+from dv_maintenance.tables.reports import CheckpointReport
 from dv_maintenance.units import parse_count
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def protected_before(snapshot: DeltaSnapshot) -> int:
 
 def checkpoint(
     storage: Storage, *, clean_log: bool = False, dry_run: bool = False, now: int | None = None
-) -> CheckpointResult:
+) -> CheckpointReport:
     """Write the checkpoint of the newest version, unless there is one. With ``clean_log``, then delete log files older
     than ``delta.logRetentionDuration`` (30 days), counted from the last midnight (UTC). ``now``: epoch milliseconds.
 
@@ -150,7 +150,7 @@ def checkpoint(
     doomed = [] if first is None else [path for at, path in listed.files if at < first]
     if first is not None:
         delete_before(target, listed, first)
-    return CheckpointResult(
+    return CheckpointReport(
         version=snapshot.version,
         written=not present and not dry_run,
         present=present,

@@ -56,10 +56,11 @@ from dv_maintenance.tables.delta.vacuum.watermark import (
 )
 from dv_maintenance.tables.expiring import by_day
 from dv_maintenance.tables.guard import VACUUM_DEFAULTS, VacuumRequest
-from dv_maintenance.tables.model import ExpiredFile, ExpiringFiles, VacuumResult
+from dv_maintenance.tables.model import ExpiredFile, ExpiringFiles
 from dv_maintenance.tables.reach.needed import Needed
 from dv_maintenance.tables.reach.retention import applied_retention
 from dv_maintenance.tables.reach.unneeded import KnownFile, divided, unneeded
+from dv_maintenance.tables.reports import VacuumReport
 from dv_maintenance.tables.sweep import remove_empty_folders
 from dv_maintenance.tables.vacuum import Plan, Sweep, run
 
@@ -74,7 +75,7 @@ _STAT_THREADS = 16
 _PAGE = 1000
 
 
-def vacuum(storage: Storage, request: VacuumRequest = VACUUM_DEFAULTS) -> VacuumResult:
+def vacuum(storage: Storage, request: VacuumRequest = VACUUM_DEFAULTS) -> VacuumReport:
     """Delete data, DV and change files that no version inside the retention needs.
 
     request : its retention is by default the table's ``delta.deletedFileRetentionDuration``, or one week. ``lite``

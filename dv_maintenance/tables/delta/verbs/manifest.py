@@ -23,7 +23,7 @@ from dv_maintenance.storage.rehearsal import Rehearsal
 from dv_maintenance.tables.delta.features import check_writable
 from dv_maintenance.tables.delta.rows.partitions import hive_folder
 from dv_maintenance.tables.delta.vacuum.names import path_of
-from dv_maintenance.tables.model import ManifestResult
+from dv_maintenance.tables.reports import ManifestReport
 from dv_maintenance.tables.sweep import remove_empty_folders
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ _NAME = "manifest"
 _BESIDE = re.compile(rf"\.{_NAME}\.(?:crc|[0-9a-f-]{{36}}\.tmp)|{_NAME}#[0-9]+")
 
 
-def write_manifests(storage: Storage, snapshot: DeltaSnapshot, *, dry_run: bool = False) -> ManifestResult:
+def write_manifests(storage: Storage, snapshot: DeltaSnapshot, *, dry_run: bool = False) -> ManifestReport:
     """Write the manifests of a snapshot and remove those of partitions that it does not have. Touches nothing outside
     ``_symlink_format_manifest``.
 
@@ -74,7 +74,7 @@ def write_manifests(storage: Storage, snapshot: DeltaSnapshot, *, dry_run: bool 
         raise
     if not dry_run:
         remove_empty_folders(storage, stale, below=_ROOT)
-    return ManifestResult(snapshot.version, tuple(sorted(manifests)), snapshot.files.num_rows, tuple(stale))
+    return ManifestReport(snapshot.version, tuple(sorted(manifests)), snapshot.files.num_rows, tuple(stale))
 
 
 def _refuse_dvs(snapshot: DeltaSnapshot) -> None:

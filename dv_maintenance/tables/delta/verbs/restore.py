@@ -32,7 +32,6 @@ from dv_maintenance.errors import ConflictError, DamagedTableError, DvMaintenanc
 from dv_maintenance.remedies import Remedy, setting
 from dv_maintenance.storage import RawName
 from dv_maintenance.storage.rehearsal import Rehearsal
-from dv_maintenance.tables.capabilities import RestoreResult
 from dv_maintenance.tables.delta.commit.conflicts import Since
 from dv_maintenance.tables.delta.commit.live_file import LiveFile
 from dv_maintenance.tables.delta.commit.presence import listed, presence_of
@@ -52,6 +51,7 @@ from dv_maintenance.tables.delta.verbs.restored_state import (
     unrestorable,
 )
 from dv_maintenance.tables.model import FileKey
+from dv_maintenance.tables.reports import RestoreReport
 
 if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
@@ -69,7 +69,7 @@ def restore(
     dry_run: bool = False,
     max_attempts: int = 10,
     vacuums_over: Collection[int] = (),
-) -> RestoreResult:
+) -> RestoreReport:
     """Commit the state of ``version``, or of the newest version at ``timestamp`` (epoch milliseconds).
 
     Every data file and every DV file to restore is checked before the commit, and once more after it. Nothing is
@@ -260,7 +260,7 @@ class _Restore:
             "restoredFilesSize": sum(add["add"]["size"] for add in plan.adds),
         }
 
-    def result(self, before: int, after: int, *, attempts: int, dry_run: bool = False) -> RestoreResult:
+    def result(self, before: int, after: int, *, attempts: int, dry_run: bool = False) -> RestoreReport:
         plan, now = self.plan(self.now), self.now
         metrics = self._metrics(plan)
         configurations = plan.metadata.configuration, now.metadata.configuration
@@ -268,7 +268,7 @@ class _Restore:
         features = (self.old.protocol.features("writer") | self.old.protocol.features("reader")) - (
             now.protocol.features("writer") | now.protocol.features("reader")
         )
-        return RestoreResult(
+        return RestoreReport(
             restored=self.old.version,
             version_before=before,
             version_after=after,

@@ -38,11 +38,12 @@ from dv_maintenance.tables.iceberg.snapshot import load_snapshot
 from dv_maintenance.tables.iceberg.vacuum.reached import Reached
 from dv_maintenance.tables.iceberg.vacuum.retention import CURRENT, RECENT, Kept, kept_snapshots
 from dv_maintenance.tables.iceberg.writable import check_writable
-from dv_maintenance.tables.model import ExpiredFile, ExpiringFiles, VacuumResult
+from dv_maintenance.tables.model import ExpiredFile, ExpiringFiles
 from dv_maintenance.tables.publish import Overtaken
 from dv_maintenance.tables.reach.needed import Needed
 from dv_maintenance.tables.reach.retention import applied_retention
 from dv_maintenance.tables.reach.unneeded import KnownFile, divided, unneeded
+from dv_maintenance.tables.reports import VacuumReport
 from dv_maintenance.tables.sweep import remove_empty_folders
 from dv_maintenance.tables.vacuum import Plan, Sweep, run
 
@@ -71,7 +72,7 @@ _KINDS: Final = (
 _LEFT: Final = re.compile(r".*/\.[^/]+\.tmp|.*#\d+")
 
 
-def vacuum(layout: Layout, request: VacuumRequest = VACUUM_DEFAULTS) -> VacuumResult:
+def vacuum(layout: Layout, request: VacuumRequest = VACUUM_DEFAULTS) -> VacuumReport:
     """Expire snapshots, and delete the files that nothing reaches any more.
 
     request : its retention is by default the table's ``history.expire.max-snapshot-age-ms``, or five days. Branches

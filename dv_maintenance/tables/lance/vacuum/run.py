@@ -78,10 +78,11 @@ from dv_maintenance.tables.lance.vacuum.holders import (
     unreadable,
 )
 from dv_maintenance.tables.lance.vacuum.retention import retained_versions, retention_of
-from dv_maintenance.tables.model import ExpiredFile, ExpiringFiles, VacuumResult
+from dv_maintenance.tables.model import ExpiredFile, ExpiringFiles
 from dv_maintenance.tables.parallel import in_parallel
 from dv_maintenance.tables.reach.needed import Needed, pinned
 from dv_maintenance.tables.reach.unneeded import KnownFile, Unneeded, divided, unneeded
+from dv_maintenance.tables.reports import VacuumReport
 from dv_maintenance.tables.sweep import remove_empty_folders
 from dv_maintenance.tables.vacuum import Plan, Sweep, run
 from dv_maintenance.units import count
@@ -100,7 +101,7 @@ _BATCH: Final = 64
 _EXTERNAL: Final[Shape] = {6: BYTES, 8: BYTES, 10: BYTES}
 
 
-def vacuum(storage: Storage, request: VacuumRequest = VACUUM_DEFAULTS) -> VacuumResult:
+def vacuum(storage: Storage, request: VacuumRequest = VACUUM_DEFAULTS) -> VacuumReport:
     """Delete versions that were superseded before the retention, and the files that no other version needs.
 
     request : its retention is by default the table's ``lance.auto_cleanup.older_than``, or two weeks. ``lite`` has no

@@ -20,10 +20,10 @@ from typing import Final
 
 from dv_maintenance.errors import ConflictError, DvMaintenanceError, RefusedError
 from dv_maintenance.storage import FileExistsAlreadyError, Storage
-from dv_maintenance.tables.capabilities import RenamedManifests
 from dv_maintenance.tables.lance.features import check_readable, check_writer_flags
 from dv_maintenance.tables.lance.log.versions import VersionFile, both_namings, read_manifest
 from dv_maintenance.tables.parallel import in_parallel
+from dv_maintenance.tables.reports import RenameReport
 
 __all__ = ["QUIET", "rename_manifests"]
 
@@ -31,7 +31,7 @@ QUIET: Final = 60_000
 """Required milliseconds since the last commit. A writer that commits less often is not detected."""
 
 
-def rename_manifests(storage: Storage, *, dry_run: bool = False, now: int | None = None) -> RenamedManifests:
+def rename_manifests(storage: Storage, *, dry_run: bool = False, now: int | None = None) -> RenameReport:
     """Rename every manifest of the history to its V2 name.
 
     now : epoch milliseconds, by default the clock.
@@ -62,7 +62,7 @@ def rename_manifests(storage: Storage, *, dry_run: bool = False, now: int | None
             next_step="stop all writers, wait a minute, then run again",
         )
     old = sorted((file for file in files if file.scheme == "V1"), key=lambda file: file.version)
-    result = RenamedManifests(newest.version, len(old), len({file.version for file in files} - _versions(old)), dry_run)
+    result = RenameReport(newest.version, len(old), len({file.version for file in files} - _versions(old)), dry_run)
     if not old:
         return result
     storage.check_target(old[0].path)

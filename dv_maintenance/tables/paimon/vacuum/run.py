@@ -59,7 +59,7 @@ from typing import Final
 from dv_maintenance.errors import ConflictError, DvMaintenanceError, RefusedError
 from dv_maintenance.storage import FileInfo, Storage
 from dv_maintenance.tables.guard import VACUUM_DEFAULTS, VacuumRequest
-from dv_maintenance.tables.model import ExpiredFile, VacuumResult
+from dv_maintenance.tables.model import ExpiredFile
 from dv_maintenance.tables.paimon.features import check_known_kind
 from dv_maintenance.tables.paimon.layout import Layout, table_layout
 from dv_maintenance.tables.paimon.log.schema import Schema, newest_schema
@@ -74,6 +74,7 @@ from dv_maintenance.tables.paimon.vacuum.verification import verify
 from dv_maintenance.tables.parallel import in_parallel
 from dv_maintenance.tables.reach.needed import pinned
 from dv_maintenance.tables.reach.unneeded import KnownFile, divided, unneeded
+from dv_maintenance.tables.reports import VacuumReport
 from dv_maintenance.tables.vacuum import Plan, Sweep, run
 from dv_maintenance.units import count
 
@@ -86,7 +87,7 @@ NO_SNAPSHOT: Final = "in a table without a snapshot: what a writer is about to c
 _ATTEMPTS: Final = 3  # number of plans before a run gives up because of concurrent changes
 
 
-def vacuum(storage: Storage, request: VacuumRequest = VACUUM_DEFAULTS) -> VacuumResult:
+def vacuum(storage: Storage, request: VacuumRequest = VACUUM_DEFAULTS) -> VacuumReport:
     """Delete snapshots that were superseded before the retention began, files that only they needed, and old files that
     nothing needs.
 

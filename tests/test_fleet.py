@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-
-from dv_maintenance.testing.fleet import Result, by_allocation, by_benefit, by_deadline, run
+from research.fleet import Result, by_allocation, by_benefit, by_deadline, run
 
 SHORT = {"tables": 30, "nights": 24}
 AMPLE, SCARCE = 324.0, 60.0
