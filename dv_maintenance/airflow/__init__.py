@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         DvOptimizeOperator,
         DvVacuumOperator,
     )
+    from dv_maintenance.airflow.reports import DvReportOperator, DvSimulationOperator
     from dv_maintenance.airflow.sensor import DvSensor
     from dv_maintenance.airflow.trigger import DvTrigger, DvVacuumsTrigger
     from dv_maintenance.airflow.vacuums import DvVacuumsOperator
@@ -38,7 +39,9 @@ __all__ = [
     "DvManifestOperator",
     "DvNightOperator",
     "DvOptimizeOperator",
+    "DvReportOperator",
     "DvSensor",
+    "DvSimulationOperator",
     "DvTablesCheckOperator",
     "DvTrigger",
     "DvVacuumOperator",
@@ -53,7 +56,9 @@ __all__ = [
 _HOMES = {
     "DvHook": "hook",
     "DvNightOperator": "night",
+    "DvReportOperator": "reports",
     "DvSensor": "sensor",
+    "DvSimulationOperator": "reports",
     "DvTablesCheckOperator": "many",
     "DvTrigger": "trigger",
     "DvVacuumsOperator": "vacuums",

@@ -18,6 +18,7 @@ from dv_maintenance.airflow.hook import STORAGE_TYPES
 from dv_maintenance.airflow.many import DvTablesCheckOperator
 from dv_maintenance.airflow.night import DvNightOperator
 from dv_maintenance.airflow.operators import DvCheckOperator, DvManifestOperator, DvOptimizeOperator, DvVacuumOperator
+from dv_maintenance.airflow.reports import DvReportOperator, DvSimulationOperator
 from dv_maintenance.airflow.spark import SPARK_TYPES
 from dv_maintenance.airflow.timetable import BackfillTimetable, Clock
 from dv_maintenance.airflow.trigger import DvTrigger, DvVacuumsTrigger
@@ -99,8 +100,9 @@ def dv_maintenance_dags(
 
     A DAG is scheduled on an asset that a watcher in the triggerer updates, if the file has a ``sensor``; by
     ``schedule`` if it has one; or by both. The vacuums that a watcher finds share one DAG, as do those of
-    ``vacuum_cron``; with ``fsck_cron`` each table has a DAG for the check ``fsck``. ``NAME_plan`` and ``NAME_purge``
-    are started by hand. Other new DAGs are paused, unless the file's ``default_status`` is ``running``.
+    ``vacuum_cron``; with ``fsck_cron`` each table has a DAG for the check ``fsck``. ``NAME_report`` lists all tables,
+    by ``report.cron`` if there is one. ``NAME_plan``, ``NAME_purge`` and ``NAME_simulation`` are started by hand. Other
+    new DAGs are paused, unless the file's ``default_status`` is ``running``.
 
     Raises
     ------
@@ -156,6 +158,7 @@ class _Builder:
         made += [self._vacuums()] if per_table else []
         made += [self._backfills(table) for table in optimized if _window(table)]
         made += [self._preset("plan", "dry_run", optimized), self._preset("purge", "purge", optimized)]
+        made += [self._report(), self._simulation()] if self.config.tables else []
         return [dag for dag in made if dag is not None]
 
     def _dag(self, name: str, description: str, schedule: Any, tags: Sequence[str] = (), **more: Any) -> DAG:
@@ -321,14 +324,36 @@ class _Builder:
             )
         return dag
 
+    def _report(self) -> DAG:
+        when = self.config.report
+        clock = None if when is None or when.cron is None else Clock(when.cron, timezone=when.timezone)
+        with self._dag(f"{self.config.name}_report", "Lists every table, the worst first.", clock) as dag:
+            DvReportOperator(task_id="report", name=self.config.name, **self.options)
+        return dag
+
+    def _simulation(self) -> DAG:
+        """Started by hand."""
+        params = {"tables": _tables(self.config.tables), **_params("policy")}
+        params["since"] = Param("30d", type="string", description="How far to go back.")
+        described = "What the past of every table would have cost under its policy and another one."
+        with self._dag(f"{self.config.name}_simulation", described, None, params=params) as dag:
+            DvSimulationOperator(
+                task_id="simulation",
+                name=self.config.name,
+                tables="{{ params.tables | tojson }}",
+                policy=_RUN["policy"],
+                since="{{ params.since }}",
+                **self.options,
+            )
+        return dag
+
     def _preset(self, what: str, key: str, tables: Sequence[TableSettings]) -> DAG | None:
         """Started by hand, for all tables or those chosen in the page."""
         if not tables:
             return None
-        names = [table.name for table in tables]
         params = _params(*_RUN)
         params[key].value = True
-        params["tables"] = Param(names, type="array", description="Only these tables.", items={"enum": names})
+        params["tables"] = _tables(tables)
         described = {
             "plan": "Plans the rewrites of every table, and changes nothing.",
             "purge": "Purges every deletion vector of every table, whatever the policies' thresholds.",
@@ -359,6 +384,11 @@ def _missing(connections: Mapping[str | None, Collection[str]]) -> str | None:
 def _chosen(params: Any = None) -> list[str]:
     """The tables of a preset's run."""
     return list(params["tables"])
+
+
+def _tables(tables: Sequence[TableSettings]) -> Param:
+    names = [table.name for table in tables]
+    return Param(names, type="array", description="Only these tables.", items={"enum": names})
 
 
 def _params(*names: str) -> dict[str, Param]:

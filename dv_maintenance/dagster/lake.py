@@ -74,7 +74,7 @@ def build_dv_lake_report(
             if metrics is not None:
                 publish(exposition(found, runs=_last_runs(context.instance, watched)), metrics)
             names = {name: [each.check for each in findings] for name, findings in failing.items()}
-            outcome = of_lake(found, limit=_SHOWN, failing=names)
+            outcome = of_lake(found, limit=_SHOWN, stored=True, failing=names)
         entries = metadata.render(outcome, names={})
         if failing:
             entries["failing"] = dg.MetadataValue.md(_listed(watched, failing))

@@ -245,7 +245,7 @@ class WatchConfig(settings.Keys):
         default=None, gt=0, description="How long that run may work in one window, such as 30m."
     )
     report: settings.Report | None = Field(
-        default=None, description="Dagster: one asset that lists all tables, the worst first."
+        default=None, description="One asset (in Airflow a DAG) that lists all tables, the worst first."
     )
 
     @property

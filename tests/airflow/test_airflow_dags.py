@@ -50,8 +50,9 @@ def test_a_dag_for_each_table_and_each_schedule(in_airflow: Callable[[str], str]
     dags = json.loads(in_airflow(SHOW.replace("ARGUMENTS", "pool='dv_{table}'")).splitlines()[-1])
     name, orders, backfills = "sales__orders", "lake.sales__orders", "lake.sales__orders.partitions"
     fscks = {f"lake_fsck.{name}", "lake_fsck.events"}
-    presets = {"lake_plan", "lake_purge"}
+    presets = {"lake_plan", "lake_purge", "lake_report", "lake_simulation"}
     assert dags.keys() == {orders, "lake.events", "lake_vacuum", backfills} | fscks | presets
+    assert dags["lake_simulation"]["params"] == ["policy", "since", "tables"]
     assert dags["lake_fsck.events"]["tasks"] == {"fsck": [[], "team:sales", "shared"]}
     assert dags["lake_fsck.events"]["schedule"] == "Clock"
     assert dags["lake_plan"]["params"] == ["dry_run", "policy", "purge", "tables"]
@@ -87,7 +88,7 @@ import json
 import airflow.serialization.serialized_objects as stored
 from dv_maintenance.airflow import dv_maintenance_dags
 
-dag, plan, purge = dv_maintenance_dags("all.yaml", per_table=False, spark_conn_id="cluster")
+dag, *_ = dv_maintenance_dags("all.yaml", per_table=False, spark_conn_id="cluster")
 task = dag.get_task("orders.optimize")
 print(json.dumps([sorted(dag.task_ids), len(dag.timetable.asset_condition.objects), task.conn_id, task.config_kwargs]))
 try:

@@ -16,7 +16,7 @@ def test_the_page_s_dags_load(in_airflow: Callable[[str], str], tmp_path: Path) 
         (tmp_path / f"tables{number or ''}.yaml").write_text(text)
     blocks = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
     texts = [*blocks, *(path.read_text() for path in sorted((ROOT / "dags").glob("*.py")))]
-    assert len(texts) == 4
+    assert len(texts) == 5
     script = (
         "import os; os.environ['DVM_TABLES'] = 'tables.yaml'\n"
         "import dv_maintenance.airflow as face\n"
@@ -24,6 +24,9 @@ def test_the_page_s_dags_load(in_airflow: Callable[[str], str], tmp_path: Path) 
         f"for number in range(1, {len(files)}): face.dv_maintenance_dags(f'tables{{number}}.yaml')\n"
         f"for text in {texts!r}:\n"
         "    exec(compile(text.replace('/lake/tables.yaml', 'tables.yaml'), 'page', 'exec'), names := {})\n"
+        "    if 'alert' in names:\n"
+        "        from types import SimpleNamespace as ti\n"
+        "        names['alert']({'ti': ti(dag_id='lake.orders', task_id='check'), 'exception': 'readable: gone'})\n"
         "    if 'erase' in names:\n"
         "        from jinja2 import Template\n"
         "        print(Template(names['erase'].partial_kwargs['keys']).render(params=names['dag'].params))\n"

@@ -23,14 +23,15 @@ def of_lake(
     *,
     limit: int | None = None,
     now: int | None = None,
+    stored: bool = False,
     failing: Mapping[str, Sequence[str]] | None = None,
 ) -> Outcome:
     """The tables in the given order.
 
     limit : show so many; the totals count all of them. ``None``: every table.
     now : epoch milliseconds, for the ages.
-    failing : the checks that fail, by table, where an orchestrator evaluates checks. It stores the outcome: dates take
-        the place of ages, which would be wrong when they are read.
+    stored : an orchestrator stores the outcome: dates take the place of ages, which would be wrong when they are read.
+    failing : the checks that fail, by table, where they are known.
     """
     now = time.time_ns() // 1_000_000 if now is None else now
     shown = tables if limit is None else tables[:limit]
@@ -43,7 +44,7 @@ def of_lake(
     return Outcome(
         _summary(totals),
         totals,
-        tables={"tables": tuple(_row(each, now, failing) for each in shown)} if shown else {},
+        tables={"tables": tuple(_row(each, now, stored, failing) for each in shown)} if shown else {},
         picture=Picture.of(
             [Bar(each.name, each.deleted_ratio) for each in tables if each.deleted_ratio],
             "Deleted rows by table",
@@ -91,13 +92,10 @@ def _summary(totals: dict[str, Any]) -> str:
     return f"{count(totals['tables'], 'table')}: {', '.join(parts)}.{broken}"
 
 
-def _row(table: LakeTable, now: int, failing: Mapping[str, Sequence[str]] | None) -> dict[str, str | int]:
-    checked: dict[str, str | int] = {}
+def _row(table: LakeTable, now: int, stored: bool, failing: Mapping[str, Sequence[str]] | None) -> dict[str, str | int]:
+    checked: dict[str, str | int] = {"readable": "no" if table.error else "yes"} if stored else {}
     if failing is not None:
-        checked = {
-            "readable": "no" if table.error else "yes",
-            "failing checks": ", ".join(failing.get(table.name, ())) or "-",
-        }
+        checked["failing checks"] = ", ".join(failing.get(table.name, ())) or "-"
     return {
         "table": table.name,
         "format": table.format or "?",
@@ -105,7 +103,7 @@ def _row(table: LakeTable, now: int, failing: Mapping[str, Sequence[str]] | None
         "DVs": _known(table.files_with_dv),
         "files": _known(table.files),
         "deleted": "?" if table.files is None else percent(table.deleted_ratio),
-        "oldest DV": _age(table, now) if failing is None else _since(table),
+        "oldest DV": _since(table) if stored else _age(table, now),
         "small": _known(table.small_files),
         "removable": size(table.removable_bytes),
         "later": _later(table),
