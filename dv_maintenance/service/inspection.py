@@ -67,6 +67,7 @@ class Inspection:
     ``settings`` : fingerprint of the policy, the jobs and this release.
     ``stamp`` : of the version, see ``tables.table.Probe``.
     ``another`` : since the last inspection another table has taken its place, and nothing of the last one holds.
+    ``optimizer`` : what else maintains the table, see ``Snapshot``.
     ``health`` : set when a version is inspected for the first time; not part of the state.
     """
 
@@ -85,6 +86,7 @@ class Inspection:
     settings: str = ""
     stamp: str = ""
     another: bool = False
+    optimizer: str = ""
     health: Annotated[Health | None, Field(exclude=True)] = field(default=None, compare=False)
 
     def to_json(self) -> dict[str, Any]:
@@ -257,7 +259,13 @@ def _inspect_snapshot(
     reads: ReadsNow | None,
 ) -> Inspection:
     state = health(snapshot)
-    found = replace(found, deleted_ratio=state.counts.deleted_ratio, warnings=state.warnings, health=state)
+    found = replace(
+        found,
+        deleted_ratio=state.counts.deleted_ratio,
+        warnings=state.warnings,
+        health=state,
+        optimizer=snapshot.optimizer,
+    )
     erasure = erasure_of(table, snapshot, policy)
     if erasure is not None and erasure.problem is not None:
         # Work goes on: whatever is purged early is gone early.
@@ -304,6 +312,8 @@ def _vacuum_to_check(found: Inspection, policy: Policy, now: int) -> bool:
 
 def _check_vacuum(found: Inspection, table: Table, policy: Policy, now: int, seen: Seen) -> Inspection:
     found = replace(found, vacuum_checked=now)
+    if found.optimizer and not policy.beside_optimizer:
+        return _with(found, "vacuum", ())
     try:
         result = foreseen(table, policy.vacuum_request, now)
         seen.expired = result.expired

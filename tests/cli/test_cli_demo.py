@@ -24,7 +24,7 @@ from dv_maintenance.errors import DvMaintenanceError, RefusedError, UsageError
 from dv_maintenance.service.tables_file import WatchConfig
 from dv_maintenance.tables import open_table
 
-NAMES = ["demo/orders", "demo/customers", "demo/events", "demo/passages", "demo/visits"]
+NAMES = ["demo/orders", "demo/customers", "demo/events", "demo/passages", "demo/visits", "demo/parcels"]
 
 
 def play(folder: Path, rows: int, names: list[str], capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
@@ -60,7 +60,7 @@ def test_demo_of_two_tables(
     def refuse() -> None:
         raise RefusedError("left out by the test")
 
-    for name in ("demo/customers", "demo/events", "demo/passages"):
+    for name in ("demo/customers", "demo/events", "demo/passages", "demo/parcels"):
         monkeypatch.setitem(DEMO_TABLES, name, replace(DEMO_TABLES[name], needs=refuse))
     orders, visits = play(tmp_path / "demo", 3000, ["demo/orders", "demo/visits"], capsys)["tables"]
     assert (orders["before"]["files_with_dv"], orders["after"]["files_with_dv"]) == (42, 0)
@@ -70,7 +70,7 @@ def test_demo_of_two_tables(
 
 @pytest.mark.deep
 def test_demo(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    orders, customers, events, passages, visits = play(tmp_path / "a demo", 30000, NAMES, capsys)["tables"]
+    orders, customers, events, passages, visits, parcels = play(tmp_path / "a demo", 30000, NAMES, capsys)["tables"]
     assert (orders["before"]["files_with_dv"], orders["after"]["files_with_dv"]) == (42, 0)
     assert orders["after"]["disk_bytes"] < orders["before"]["disk_bytes"], "vacuumed"
     assert (customers["before"]["files"], customers["after"]["files"]) == (60, 1)
@@ -86,6 +86,10 @@ def test_demo(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert (visits["after"]["files_with_dv"], visits["after"]["files"]) == (0, 3)
     assert (visits["before"]["versions"], visits["after"]["versions"]) == (15, 1)
     assert visits["after"]["disk_bytes"] < visits["before"]["disk_bytes"]
+    assert (parcels["before"]["files_with_dv"], parcels["before"]["files"]) == (10, 10)
+    assert (parcels["after"]["files_with_dv"], parcels["after"]["files"]) == (0, 2)
+    assert (parcels["before"]["versions"], parcels["after"]["versions"]) == (13, 1)
+    assert parcels["after"]["disk_bytes"] < parcels["before"]["disk_bytes"]
 
 
 def test_demo_without_what_is_optional(
@@ -102,11 +106,12 @@ def test_demo_without_what_is_optional(
     monkeypatch.setattr("dv_maintenance.cli.demo._play", play)
     monkeypatch.setattr("dv_maintenance.cli.demo.location.Location", lambda *_, **__: nullcontext())
     assert cli.main(["demo", "--rows", "3000", "--dir", str(tmp_path / "demo"), "--engine", "local"]) == 2
-    first, second, *_ = capsys.readouterr().err.splitlines()
+    first, second, third, *_ = capsys.readouterr().err.splitlines()
     assert first.startswith("without demo/passages: Lance's own library is needed for this: pylance")
     assert second.startswith("without demo/visits: the table's manifests are Avro files, and fastavro, which reads")
+    assert third.startswith("without demo/parcels: the table's manifests are Avro files")
     ((names, ui),) = played
-    assert names == NAMES[:-2]
+    assert names == NAMES[:-3]
     assert "DVM_TABLES" in ui
 
 

@@ -27,7 +27,7 @@ def test_it_loads_though_the_demo_was_never_built(location: Any, monkeypatch: py
     dg.Definitions.validate_loadable(defs)
     assert {key.to_user_string() for key in defs.resolve_asset_graph().get_all_asset_keys()} == {
         f"demo/{table}{work}"
-        for table in ("orders", "customers", "events", "passages", "visits")
+        for table in ("orders", "customers", "events", "passages", "visits", "parcels")
         for work in ("", f"/dv/{table}_optimize", f"/dv/{table}_vacuum")
     } | {"demo/orders/dv/orders_manifest"}
     assert [sensor.name for sensor in defs.sensors] == ["dv_accumulation", "vacuum_due", "manifest_due"]

@@ -1,4 +1,4 @@
-"""``dvm demo``: build five tables, let Dagster maintain them, compare their rows."""
+"""``dvm demo``: build six tables, let Dagster maintain them, compare their rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tables that ``dvm demo`` maintains: five shapes, each with the deletions that wear such a table down.
+"""The tables that ``dvm demo`` maintains: six shapes, each with the deletions that wear such a table down.
 
 ``sensors/tables.yaml`` has the settings that go with them. Days end with today, so that they are Dagster partitions.
 """
@@ -19,6 +19,7 @@ from dv_maintenance.files.lance_library import library
 from dv_maintenance.maintenance.health import health
 from dv_maintenance.tables import open_table
 from dv_maintenance.testing.delta_builder import DeltaBuilder
+from dv_maintenance.testing.iceberg_builder import IcebergBuilder
 from dv_maintenance.testing.paimon_builder import PaimonBuilder
 
 __all__ = ["DEMO_TABLES", "DemoTable"]
@@ -279,6 +280,41 @@ def _visits(ids: _Numbers, shop: str) -> pa.Table:
     return pa.table(columns, names=list(_VISITS))
 
 
+# -- parcels: an Iceberg table, by carrier, of files whose deletion vectors share Puffin files ------------------------
+
+_PARCELS = {"parcel_id": "long", "weight": "double", "note": "string", "carrier": "string"}
+_CARRIERS = ("post", "courier")
+_PARCEL_FILES = 5
+# As _NO_RETENTION.
+_NO_SNAPSHOT_AGE = {"history.expire.max-snapshot-age-ms": "0"}
+
+
+def _build_parcels(place: str, rows: int) -> None:
+    """Each carrier's parcels in small files; delivered ones go, then those that were lost."""
+    builder = IcebergBuilder(place)
+    builder.create(_PARCELS, ["carrier"], _NO_SNAPSHOT_AGE)
+    for number, ids in enumerate(np.array_split(np.arange(rows), len(_CARRIERS) * _PARCEL_FILES)):
+        carrier = _CARRIERS[number % len(_CARRIERS)]
+        builder.append(_parcels(ids, carrier), [carrier])
+    builder.delete(lambda batch: _every(batch["parcel_id"], 3))
+    builder.delete(lambda batch: pc.less(batch["weight"], 1.0))
+
+
+def _use_parcels(place: str) -> None:
+    IcebergBuilder(place).delete(lambda batch: pc.equal(pc.bit_wise_and(batch["parcel_id"], 7), 1))
+
+
+def _parcels(ids: _Numbers, carrier: str) -> pa.Table:
+    random = np.random.default_rng([_SEED, int(ids[0])])
+    columns = [
+        pa.array(ids),
+        pa.array(random.integers(1, 3000, ids.size) / 100),
+        pa.array(_NOTES).take(pa.array(random.integers(0, len(_NOTES), ids.size))),
+        pa.repeat(carrier, ids.size),
+    ]
+    return pa.table(columns, names=list(_PARCELS))
+
+
 # -- in common -------------------------------------------------------------------------------------------------------
 
 
@@ -305,4 +341,5 @@ DEMO_TABLES: Final[Mapping[str, DemoTable]] = {
     "demo/events": DemoTable(0.12, _build_events, _use_events, "a sixteenth of us deleted, today and yesterday"),
     "demo/passages": DemoTable(0.08, _build_passages, _use_passages, "a fifth of the documents deleted", library),
     "demo/visits": DemoTable(0.08, _build_visits, _use_visits, "an eighth of the visits deleted", avro.library),
+    "demo/parcels": DemoTable(0.08, _build_parcels, _use_parcels, "an eighth of the parcels deleted", avro.library),
 }

@@ -119,7 +119,8 @@ def plan_candidates(
     began = time.monotonic()
     snapshot, policy, facts, target = setting.snapshot, setting.policy, setting.facts, setting.target
     selected = partition_mask(snapshot, facts, policy.partitions)
-    why = np.where(selected, candidates.why, KEEP)
+    others = "" if purge or policy.beside_optimizer else snapshot.optimizer
+    why = np.where(selected & (not others), candidates.why, KEEP)
     drafts = draft_steps(snapshot, facts, why, policy, target)
     # Python's sort is stable: equal files keep their order.
     drafts.steps.sort(key=lambda draft: _rank(draft, candidates))
@@ -135,8 +136,10 @@ def plan_candidates(
         few: drafts.few,
         "small, but larger than all files that would join it: waits for more of them": drafts.large,
         **cut,
-        "outside the selected partitions": positions(~selected),
     }
+    if others:
+        left = {f"left to {others}; the policy's beside_optimizer changes that": positions(selected)}
+    left["outside the selected partitions"] = positions(~selected)
     kept, more = _kept(left, setting, candidates, selected, listed) if listed else ((), 0)
     plan = MaintenancePlan(
         table=snapshot.table,

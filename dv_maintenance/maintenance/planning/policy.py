@@ -101,6 +101,9 @@ class Policy(BaseModel):
     cluster: bool = False
     """Cluster the unclustered files of a table that names its clustering columns, as ``dvm cluster`` does, instead of
     only merging them."""
+    beside_optimizer: bool = False
+    """Also work on a table that another optimizer maintains by itself. Otherwise its files are left to that one, and
+    only what is asked for by name is done: purge, delete, vacuum."""
     max_bytes: Size | None = Field(default=None, gt=0)
     """Bytes that one run may read."""
     max_files: int | None = Field(default=None, gt=0, le=_MOST, strict=True)

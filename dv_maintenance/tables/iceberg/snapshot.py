@@ -15,6 +15,7 @@ from dv_maintenance.files.arrays import int64s
 from dv_maintenance.tables.iceberg.layout import Layout
 from dv_maintenance.tables.iceberg.log.manifests import ManifestEntries, placed, read_entries
 from dv_maintenance.tables.iceberg.log.metadata import Metadata, SnapshotEntry, load_metadata
+from dv_maintenance.tables.iceberg.log.optimizers import optimizer_note, optimizer_of
 from dv_maintenance.tables.iceberg.log.pointer import hadoop_number
 from dv_maintenance.tables.iceberg.log.types import LINEAGE, Schema, plain
 from dv_maintenance.tables.iceberg.rows.files import Deletes, Matched, deletes_of, matched
@@ -112,13 +113,16 @@ def load_snapshot(
         found = matched(entries, deletes, read, partitions.found, _times(metadata))
     except DamagedTableError as damage:
         raise damage if damage.table else placed(layout, damage, at) from damage.__cause__
-    notes = _notes(layout, metadata, deletes, found)
+    optimizer = optimizer_of(metadata)
+    beside = optimizer_note(metadata, optimizer)
+    notes = (*_notes(layout, metadata, deletes, found), *([beside] if beside else []))
     return IcebergSnapshot(
         table=layout.uri,
         format="iceberg",
         version=at,
         timestamp=int(metadata.body.get("last-updated-ms") or 0) if entry is None else entry.timestamp,
         schema=plain(schema.arrow),
+        optimizer=optimizer,
         hidden_columns=plain(LINEAGE) if metadata.format_version > 2 else pa.schema([]),
         specs=metadata.partition_specs(schema),
         properties=metadata.properties,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from datetime import date
 from decimal import Decimal
@@ -12,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from support.iceberg_edits import edit
 
 from dv_maintenance.dml.delete import delete
 from dv_maintenance.dv import DeletionVector
@@ -179,19 +179,9 @@ def test_a_purge_of_other_files_meanwhile_adds_no_rows(backend: IcebergBackend) 
 def test_a_new_schema_meanwhile(backend: IcebergBackend) -> None:
     table = table_of(backend)
     change = Change(table, "UPDATE", [(1, "a", "new")])
-    edit(Path(backend.place), lambda body: body["schemas"].append({**body["schemas"][0], "schema-id": 1}), "schema")
+    edit(backend.place, lambda body: body["schemas"].append({**body["schemas"][0], "schema-id": 1}))
+    edit(backend.place, lambda body: body.update({"current-schema-id": 1}))
     assert "schema" in change.commit().conflict
-
-
-def edit(place: Path, act: Callable[[dict[str, Any]], object], current: str = "") -> None:
-    """A commit of metadata by another writer."""
-    number = int((place / "metadata" / "version-hint.text").read_text())
-    body = json.loads((place / "metadata" / f"v{number}.metadata.json").read_text())
-    act(body)
-    if current == "schema":
-        body["current-schema-id"] = 1
-    (place / "metadata" / f"v{number + 1}.metadata.json").write_text(json.dumps(body))
-    (place / "metadata" / "version-hint.text").write_text(str(number + 1))
 
 
 def test_a_file_that_loses_all_rows_goes_with_its_deletion_vector(backend: IcebergBackend) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from effort import sampled
 from golden_tables import names_in
+from support.iceberg_edits import edit
 from support.places import GOLDEN
 from test_iceberg_commit import newest_document, opened, rows_of
 
@@ -173,3 +174,30 @@ def test_a_commit_during_a_vacuum_is_kept(tmp_path: Path, monkeypatch: pytest.Mo
     assert {row[0] for row in backend.rows()} == {2, 3, 4}
     assert backend.open().version() == done[0]
     assert not fsck(backend.open()).files_damaged
+
+
+def test_statistics_go_with_their_snapshots(tmp_path: Path) -> None:
+    backend = IcebergBackend(str(tmp_path / "t"))
+    backend.create()
+    first = backend.append("a", [(at, "a", "v") for at in range(10)])
+    newest = backend.append("a", [(at, "a", "v") for at in range(10, 20)])
+    snapshots = {"first": first, "newest": newest, "gone": 12345}
+    files = {}
+    for kind, pattern in (("statistics", "{}.stats"), ("partition-statistics", "partition-stats-{}.parquet")):
+        for name in (*snapshots, "orphan"):
+            files[kind, name] = tmp_path / "t" / "metadata" / pattern.format(name)
+            files[kind, name].write_bytes(b"numbers")
+
+    def named(body: dict[str, Any]) -> None:
+        for kind in ("statistics", "partition-statistics"):
+            body[kind] = [
+                {"snapshot-id": number, "statistics-path": str(files[kind, name]), "file-size-in-bytes": 7}
+                for name, number in snapshots.items()
+            ]
+
+    edit(tmp_path / "t", named)
+    vacuumed(tmp_path / "t", FAR, retention=0, allow_short_retention=True)
+    left = {name for (_, name), path in files.items() if path.exists()}
+    assert left == {"newest", "gone"}
+    body = opened(tmp_path / "t").snapshot().metadata.body
+    assert [each["snapshot-id"] for each in body["partition-statistics"]] == [newest, 12345]

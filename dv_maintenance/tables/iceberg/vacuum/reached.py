@@ -5,7 +5,7 @@ Many deletion vectors share a Puffin file: it is reached while any live entry na
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -56,16 +56,16 @@ class Reached:
         for each in manifests:
             yield self.layout.path(each.path)
             yield from (self._all if ever else self._live)[each]
-        for name in _STATISTICS:
-            yield from (
-                self.layout.path(each["statistics-path"])
-                for each in metadata.body.get(name) or ()
-                if each["snapshot-id"] == snapshot
-            )
+        yield from self._statistics(metadata, lambda number: number == snapshot)
+
+    def _statistics(self, metadata: Metadata, of: Callable[[int], bool]) -> Iterator[str]:
+        named = (each for name in _STATISTICS for each in metadata.body.get(name) or ())
+        return (self.layout.path(each["statistics-path"]) for each in named if of(each["snapshot-id"]))
 
     def of_metadata(self, metadata: Metadata) -> Iterator[str]:
-        """The metadata file and those in its log."""
+        """The metadata file, those in its log, and statistics that it still has of snapshots that are gone."""
         yield metadata.path
+        yield from self._statistics(metadata, lambda number: number not in metadata.snapshots)
         yield from (self.layout.path(each["metadata-file"]) for each in metadata.body.get("metadata-log") or ())
 
     def _read(self, metadata: Metadata, snapshot: int, manifests: Iterable[Manifest]) -> None:
