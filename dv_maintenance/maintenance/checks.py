@@ -119,7 +119,7 @@ class _Inspection:
     counts: Counts
     known: Known | None = None
     damage: Callable[[], tuple[Damage, ...] | None] = lambda: None
-    """The quick look at the storage."""
+    """The quick check of the storage."""
 
 
 def check_table(
@@ -140,10 +140,10 @@ def check_table(
         table = open_table()
         snapshot = table.snapshot()
         state = health(snapshot)
-        look = cache(lambda: damage_of(table, snapshot))
-        inspection = _Inspection(table, snapshot, policy or Policy(), now, state.counts, damage=look)
-        # Whether all files exist takes a look at each of them.
-        answer = _readable(snapshot, state, look) if READABLE in asked else None
+        files = cache(lambda: damage_of(table, snapshot))
+        inspection = _Inspection(table, snapshot, policy or Policy(), now, state.counts, damage=files)
+        # Whether all files exist takes a request for each of them.
+        answer = _readable(snapshot, state, files) if READABLE in asked else None
     except (DvMaintenanceError, OSError) as error:
         if READABLE not in asked:
             return [_unreached(name, error) for name in asked]
@@ -203,11 +203,11 @@ def readable(table: Table, snapshot: Snapshot) -> Finding:
     return _readable(snapshot, health(snapshot), lambda: damage_of(table, snapshot, most=FEW))
 
 
-def _readable(snapshot: Snapshot, state: Health, look: Callable[[], tuple[Damage, ...] | None]) -> Finding:
+def _readable(snapshot: Snapshot, state: Health, files: Callable[[], tuple[Damage, ...] | None]) -> Finding:
     numbers: dict[str, Any] = {"version": state.version, "files": state.counts.files, "warnings": len(state.warnings)}
     said = "; ".join(state.warnings)
     try:
-        damage = look()
+        damage = files()
     except StorageError as error:
         reason = f"the log can be read, but whether all files exist is unknown: {error}"
         numbers |= {"error": type(error).__name__}

@@ -50,7 +50,7 @@ __all__ = [
     "PARTITIONS",
     "READABLE",
     "Finding",
-    "Looks",
+    "RepeatedChecks",
     "Severity",
     "by_partition",
     "check",
@@ -174,7 +174,7 @@ def check_opened(watched: TableSettings, table: Table, besides: Collection[str] 
     return check_snapshot(table, table.snapshot(), watched.policy, checks=names)
 
 
-class Looks:
+class RepeatedChecks:
     """Checks of one table at each inspection, with what the last one found out. Not thread-safe.
 
     The age of the oldest deletion vector (DV) is the only answer that needs older commits. It is looked up again only

@@ -160,7 +160,7 @@ def inspect_table(
     policy, jobs, seen = policy or Policy(), tuple(jobs), seen or Seen()
     now = time.time_ns() // 1_000_000 if now is None else now
     settings = hashlib.sha256(orjson.dumps([policy.model_dump(mode="json"), jobs, __version__])).hexdigest()[:16]
-    with span("look", table=table.uri, format=table.format) as traced:
+    with span("inspect", table=table.uri, format=table.format) as traced:
         newest = newest or table.probe(last.version if last is not None else None)
         version, another = newest.version, last is not None and _is_another(table, last, newest)
         if another:

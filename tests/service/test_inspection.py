@@ -1,4 +1,4 @@
-"""Looks: cheap where nothing changed, right where something did, and one bad table stops no other."""
+"""RepeatedChecks: cheap where nothing changed, right where something did, and one bad table stops no other."""
 
 from __future__ import annotations
 
