@@ -63,7 +63,7 @@ class VacuumRun(dg.Config):
     )
     quarantine_retention: str | None = Field(
         default=None,
-        description="Overrides the policy: delete what earlier runs set aside after this time, such as 7d.",
+        description="Overrides the policy: delete what earlier runs quarantined after this time, such as 7d.",
     )
 
     def guards(self) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """What a table has still to erase under ``Policy.erase_within``, and by when.
 
 Deleted rows are in three kinds of files: in live files with a deletion vector (DV), which wait for a purge, in files
-out of use, which wait for a vacuum, and in files that a vacuum set aside in quarantine, which wait for another one. The
+out of use, which wait for a vacuum, and in files that a vacuum quarantined, which wait for another one. The
 log of file changes (``tables.file_log``) lists them, with the times. Without it only the first kind is known.
 
 Not counted are files that a compaction replaced before any of their rows was deleted. What was deleted later from the

@@ -328,7 +328,7 @@ def _check_vacuum(found: Inspection, table: Table, policy: Policy, now: int, see
     if expired.files and (size >= policy.vacuum_min_bytes or policy.erase_within is not None):
         out_of_use = f"out of use for more than {format_duration(expired.retention)}"
         why.append(f"{count(len(expired.files), 'file')} ({format_size(size)}) {out_of_use}")
-    # Files that were set aside are deleted by a later vacuum: a quiet table has no other reason for one.
+    # Files that were quarantined are deleted by a later vacuum: a quiet table has no other reason for one.
     if policy.quarantine and overdue(table.storage, now - policy.quarantine_retention):
         why.append(f"files have been in quarantine for more than {format_duration(policy.quarantine_retention)}")
     return _with(found, "vacuum", tuple(why))

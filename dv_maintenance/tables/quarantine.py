@@ -1,4 +1,4 @@
-"""Expired files set aside instead of deleted: ``_dvm_quarantine/TIME-ID/path``, until they expire there as well.
+"""Expired files that are moved instead of deleted: ``_dvm_quarantine/TIME-ID/path``, until they expire there as well.
 
 The folder lies right below the table's root. Its name begins with ``_``, and no format uses it: readers, vacuums and
 cleaners of Delta, Lance and Paimon ignore it, and so do those of this package. TIME is when the vacuum ran, in UTC; it
@@ -95,14 +95,14 @@ def overdue(storage: Storage, before: int) -> int:
 
 
 def quarantined(storage: Storage, paths: Iterable[str]) -> set[str]:
-    """The paths whose files were set aside and can be put back."""
+    """The paths whose files were quarantined and can be undeleted."""
     wanted, found = set(paths), set[str]()
     for batch in _batches(storage):
         found |= {info.path[len(batch.folder) + 1 :] for info in storage.list(batch.folder)} & wanted
     return found
 
 
-# -- putting back ----------------------------------------------------------------------------------------------------
+# -- undeleting -----------------------------------------------------------------------------------------------------
 
 
 class Restored(Storage):
@@ -145,7 +145,7 @@ def undelete(
     until: int | None = None,
     dry_run: bool = False,
 ) -> UndeleteReport:
-    """Put back the files that vacuums set aside from ``since`` to ``until``, epoch milliseconds; see
+    """Undelete the files that vacuums quarantined from ``since`` to ``until``, epoch milliseconds; see
     ``UndeletableTable``.
 
     version : the table's newest version.
@@ -154,7 +154,7 @@ def undelete(
     newest, taken = version(), list[str]()
     files: dict[str, FileInfo] = {}
     links = 0
-    # Of several files with one path, the one set aside last is the newest.
+    # Of several files with one path, the one quarantined last is the newest.
     for batch in sorted(_batches(storage), key=lambda batch: batch.at, reverse=True):
         if (since is not None and batch.at < since) or (until is not None and batch.at > until):
             continue
@@ -177,7 +177,7 @@ def undelete(
         back, more, gone = _return(storage, wanted, places)
         taken += more
         if rules is not None:
-            # A file that is in place already may have been put back by an interrupted run.
+            # A file that is in place already may have been undeleted by an interrupted run.
             try:
                 rules.settle([*back, *taken])
             except DvMaintenanceError as error:
@@ -194,7 +194,7 @@ def _as_they_come(path: str) -> tuple[int, int]:
 
 
 def _return(storage: Storage, paths: Sequence[str], places: Mapping[str, str]) -> tuple[list[str], list[str], int]:
-    """The paths put back, the paths whose names are taken by now, and the number of files that no longer exist."""
+    """The paths undeleted, the paths whose names are taken by now, and the number of files that no longer exist."""
     back: list[str] = []
     taken: list[str] = []
     gone = 0

@@ -195,7 +195,7 @@ def test_rows_deleted_before_the_log_begins_are_late(tmp_path: Path) -> None:
 
 
 def test_a_quarantine_is_emptied_although_nothing_else_expires(tmp_path: Path) -> None:
-    """Files that were set aside stayed until some other file expired."""
+    """Files that were quarantined stayed until some other file expired."""
     builder = DeltaBuilder(str(tmp_path / "t")).create(
         pa.schema([("id", pa.int64())]), properties={"delta.deletedFileRetentionDuration": "interval 0 seconds"}
     )

@@ -1,4 +1,4 @@
-"""What was deleted, set aside, put back, listed or renamed, as outcomes."""
+"""What was deleted, quarantined, undeleted, listed or renamed, as outcomes."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def of_vacuum(report: VacuumReport) -> Outcome:
 
 def _vacuumed(report: VacuumReport, kinds: dict[str, int]) -> str:
     found = sum(kinds.values()) if report.dry_run else report.deleted
-    done = "would be deleted" if report.dry_run else f"{was(found)} {'set aside' if report.quarantine else 'deleted'}"
+    done = "would be deleted" if report.dry_run else f"{was(found)} {'quarantined' if report.quarantine else 'deleted'}"
     each = ", ".join(f"{files:,} {kind}" for kind, files in kinds.items())
     reason = "No file has been out of use for longer than the retention."
     if kinds:
@@ -80,7 +80,7 @@ def _vacuumed(report: VacuumReport, kinds: dict[str, int]) -> str:
             f"{count(found, 'file')} ({size(report.bytes)}) out of use for longer than the retention {done}: {each}."
         )
     if report.quarantine:
-        reason += f" The quarantine is {report.quarantine}; {run('undelete', report.table)} puts files back."
+        reason += f" The quarantine is {report.quarantine}; {run('undelete', report.table)} brings files back."
     if report.emptied:
         reason += (
             f" {count(report.emptied, 'file')} {was(report.emptied)} deleted from the quarantine: "
@@ -106,7 +106,7 @@ def of_undelete(report: UndeleteReport) -> Outcome:
             "the versions are unchanged, and the next vacuum removes these files again: first restore or protect a "
             "version that needs them"
         )
-    outcome = of_report(f"{count(report.files, 'file')} ({size(report.bytes)}) {would} put back.", report.to_json())
+    outcome = of_report(f"{count(report.files, 'file')} ({size(report.bytes)}) {would} undeleted.", report.to_json())
     left = tuple(f"{count(files, 'file')}: {reason}" for reason, files in kept.items() if files)
     return replace(outcome, details=tuple(details), lines={"left in quarantine": left} if left else {})
 
