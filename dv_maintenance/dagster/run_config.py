@@ -44,7 +44,7 @@ class VacuumRun(dg.Config):
     dry_run: bool = Field(default=False, description=_DRY_RUN)
     retention: str | None = Field(
         default=None,
-        description="Overrides the policy and the table's property: how long files out of use are kept, such as 168h. "
+        description="Overrides the policy and the table's property: how long unneeded files are kept, such as 168h. "
         "Refused below the table's property unless allow_short_retention is set.",
     )
     allow_short_retention: bool = Field(

@@ -199,7 +199,7 @@ class RepeatedChecks:
         return [each for each in found if each.check != RETENTION or self._says_more(each, seen)]
 
     def _says_more(self, finding: Finding, seen: Seen) -> bool:
-        """Whether a finding about the retention may replace the last one, which may name the files out of use."""
+        """Whether a finding about the retention may replace the last one, which may name the unneeded files."""
         last, self._retention = self._retention, (finding.severity, finding.numbers.get("retention_seconds"))
         return seen.expired is not None or last != self._retention
 

@@ -326,8 +326,8 @@ def _check_vacuum(found: Inspection, table: Table, policy: Policy, now: int, see
     size = sum(max(file.size, 0) for file in expired.files)
     # A deadline does not ask how many bytes hold the deleted rows.
     if expired.files and (size >= policy.vacuum_min_bytes or policy.erase_within is not None):
-        out_of_use = f"out of use for more than {format_duration(expired.retention)}"
-        why.append(f"{count(len(expired.files), 'file')} ({format_size(size)}) {out_of_use}")
+        unneeded = f"unneeded for more than {format_duration(expired.retention)}"
+        why.append(f"{count(len(expired.files), 'file')} ({format_size(size)}) {unneeded}")
     # Files that were quarantined are deleted by a later vacuum: a quiet table has no other reason for one.
     if policy.quarantine and overdue(table.storage, now - policy.quarantine_retention):
         why.append(f"files have been in quarantine for more than {format_duration(policy.quarantine_retention)}")

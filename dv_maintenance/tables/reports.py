@@ -27,7 +27,7 @@ class _Number:
 class VacuumReport(Report):
     """What a vacuum deleted, or would under ``dry_run``.
 
-    expired : the files, when they fell out of use, and what was kept.
+    expired : the files, when they became unneeded, and what was kept.
     deleted : how many of them were deleted; 0 in a dry run.
     refused : in a dry run, why a real run would delete nothing.
     protected : each version, stream and clone that was protected, with the number of files that it names; it is listed

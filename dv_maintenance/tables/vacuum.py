@@ -95,7 +95,7 @@ def run(rules: Rules, guard: VacuumGuard, *, dry_run: bool, now: int) -> VacuumR
     plan = rules.plan()
     # Inspections and checks do dry runs, and say themselves what those found.
     level = logging.DEBUG if dry_run else logging.INFO
-    _log.log(level, "%s: %s out of use at version %d", rules.table, count(len(plan.files), "file"), plan.version)
+    _log.log(level, "%s: %s unneeded at version %d", rules.table, count(len(plan.files), "file"), plan.version)
     refused = guard.refusal(plan.files, *plan.stored, rules.unexplained)
     outside = next((file.path for file in plan.files if "://" in file.path), None) if guard.quarantine else None
     immovable = outside and f"{outside} lies outside the table's folder, and can't be quarantined in it"
