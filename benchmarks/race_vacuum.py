@@ -120,7 +120,7 @@ def purged(make: Callable[[Path, int], TableBackend]) -> Callable[[Path, int], T
 
 
 def aside(make: Callable[[Path, int], TableBackend]) -> Callable[[Path, int], TableBackend]:
-    """With versions in quarantine already, and some more that are out of use."""
+    """With versions in quarantine already, and some more that are unneeded."""
 
     def build(folder: Path, files: int) -> TableBackend:
         from dv_maintenance.maintenance.vacuum import vacuum

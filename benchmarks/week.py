@@ -1,7 +1,7 @@
 """A week of accidents for any orchestrator: tables, what happens to them, and what must be true afterwards.
 
 An orchestrator takes part as a :class:`Face`. At the end of each day everything that is due must have been maintained,
-and whatever waited must have been explained by the last look at it.
+and whatever waited must have been explained by the last inspection at it.
 """
 
 from __future__ import annotations
@@ -103,10 +103,10 @@ class Face(Protocol):
         """SIGKILL to the process at work, which is held."""
 
     def words(self, table: str, since: float) -> list[str]:
-        """What was said of a table by looks since then, oldest first, requests included."""
+        """What was said of a table by inspections since then, oldest first, requests included."""
 
     def last_word(self, table: str, since: float) -> str:
-        """What the last look says of a table that has been waiting since then."""
+        """What the last inspection says of a table that has been waiting since then."""
 
     def later(self, seconds: float) -> None:
         """Everything so far happened that much longer ago."""
@@ -148,13 +148,13 @@ class Lake:
     def of_each_format(self, what: str) -> list[LakeTable]:
         return [self.tables[f"{what}_{each}"] for each in self.formats]
 
-    def look(self) -> dict[str, Inspection]:
+    def inspect(self) -> dict[str, Inspection]:
         """Without any memory, and whatever permissions say."""
         return {each.name: each for each in inspect_tables(WatchConfig.load(str(self.file)))[0]}
 
 
 class Vigil:
-    """Looks at all tables itself, and remembers those that were waiting while the last look said nothing of them."""
+    """Inspects all tables itself, and remembers those that waited while the last inspection said nothing of them."""
 
     def __init__(self, lake: Lake, face: Face) -> None:
         self.silences: list[str] = []
@@ -193,7 +193,7 @@ class Vigil:
     def _look(self) -> None:
         # Runs first: one that ended after the table was read would look like a table that is due and waits.
         active, now = self._face.active(), time.time()
-        for name, found in self._lake.look().items():
+        for name, found in self._lake.inspect().items():
             if name in active or not (found.error or "optimize" in found.due):
                 self._since.pop(name, None)
                 continue
@@ -362,7 +362,7 @@ class Week:
         quiet: list[float] = []
 
         def at_rest() -> bool:
-            if self.face.active() or any(each.due or each.error for each in self.lake.look().values()):
+            if self.face.active() or any(each.due or each.error for each in self.lake.inspect().values()):
                 quiet.clear()
                 return False
             quiet.append(time.monotonic())
@@ -415,13 +415,15 @@ class Week:
             self.problem(f"{table.name}: a run that was ended has committed")
 
     def said(self, tables: Sequence[LakeTable], since: float, pattern: str) -> None:
-        """Some look since then says why."""
+        """Some inspection since then says why."""
         for table in tables:
 
             def found(table: LakeTable = table) -> str | None:
                 return next((word for word in self.face.words(table.name, since) if re.search(pattern, word)), None)
 
-            word = self._eventually(f"a look says /{pattern}/ of {table.name}", found, partial(self._last, table))
+            word = self._eventually(
+                f"an inspection of {table.name} says /{pattern}/", found, partial(self._last, table)
+            )
             if word:
                 self.tell(f"  {table.name}: {word[:300]}")
 
@@ -455,7 +457,7 @@ class Week:
         return True
 
     def _due(self, tables: Iterable[LakeTable]) -> list[str]:
-        found = self.lake.look()
+        found = self.lake.inspect()
         due = [table for table in tables if found[table.name].error or "optimize" in found[table.name].due]
         return [f"{table.name} is due at version {found[table.name].version}: {self._last(table)}" for table in due]
 
@@ -494,7 +496,7 @@ class Week:
                 for day, found in self.problems.items()
             ),
             ("no row is lost, none comes back", wrong),
-            ("whatever waits is explained by the last look", self.vigil.silences),
+            ("whatever waits is explained by the last inspection", self.vigil.silences),
             ("no two runs work on one table at a time", self._overlaps(runs)),
             ("no storm of runs without work", several),
             *self.face.claims(),

@@ -304,7 +304,7 @@ def vacuum(
 def undelete(
     table: Table | str, *, since: int | str | None = None, until: int | str | None = None, dry_run: bool = False
 ) -> UndeleteReport:
-    """Put back files that vacuums set aside, from ``since`` to ``until`` (ISO 8601, or epoch milliseconds)."""
+    """Undelete files that vacuums quarantined, from ``since`` to ``until`` (ISO 8601, or epoch milliseconds)."""
     from dv_maintenance.maintenance.undelete import undelete as run
 
     return run(_opened(table), since=_instant(since), until=_instant(until), dry_run=dry_run)

@@ -74,7 +74,7 @@ def test_a_run_from_look_to_vacuum(place: str, spans: list[Any]) -> None:
 def test_a_look(place: str, spans: list[Any]) -> None:
     inspect_table(open_table(place))
     look = spans[-1]
-    assert look.name == "dvm.look"
+    assert look.name == "dvm.inspect"
     assert dict(look.attributes) | {"dvm.table": ""} == {
         "dvm.table": "",
         "dvm.format": "delta",
@@ -85,7 +85,7 @@ def test_a_look(place: str, spans: list[Any]) -> None:
 
 
 def test_errors_and_secrets(spans: list[Any]) -> None:
-    with pytest.raises(ValueError), tracing.span("look", table="https://me:hidden-word@lake/t?sig=hidden-word"):
+    with pytest.raises(ValueError), tracing.span("inspect", table="https://me:hidden-word@lake/t?sig=hidden-word"):
         raise ValueError("hidden-word")
     (span,) = spans
     assert span.status.description == "ValueError"
@@ -96,7 +96,7 @@ def test_errors_and_secrets(spans: list[Any]) -> None:
 def test_off_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DVM_TRACING", raising=False)
     tracing._tracer.cache_clear()
-    first = tracing.span("look", table="t")
+    first = tracing.span("inspect", table="t")
     assert first is tracing.span("plan")
     tracing.finished("task", 1.0)
     with first as traced:
@@ -108,5 +108,5 @@ def test_on_without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
     tracing._tracer.cache_clear()
     with pytest.raises(UsageError, match=r"dv-maintenance\[otel\]"):
-        tracing.span("look")
+        tracing.span("inspect")
     tracing._tracer.cache_clear()

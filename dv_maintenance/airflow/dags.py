@@ -55,7 +55,7 @@ _PARAMS: Final[Mapping[str, Mapping[str, Any]]] = {
     "retention": {
         "default": None,
         "type": ["null", "string"],
-        "description": "How long the vacuum keeps files out of use, such as 168h, in place of the policy's.",
+        "description": "How long the vacuum keeps unneeded files, such as 168h, in place of the policy's.",
     },
     "partitions": {"default": [], "type": "array", "description": "Only these partitions, such as 2026-11-20."},
 }

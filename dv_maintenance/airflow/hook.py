@@ -60,7 +60,7 @@ def options_of(conn_id: str | None) -> dict[str, str]:
 
 def storage_options(connection: Connection) -> dict[str, str]:
     """The options of ``storage_options`` that a connection stands for. Credentials that its provider's hook obtains,
-    such as those of a role, end some time: they are obtained again for each task and each look of a watcher.
+    such as those of a role, end some time: they are obtained again for each task and each inspection of a watcher.
 
     Raises UsageError for a connection of another type, and for settings that need a provider that is not installed.
     """

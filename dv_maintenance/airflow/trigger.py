@@ -38,7 +38,7 @@ _log = logging.getLogger(__name__)
 # The triggerer writes an event into the database within a second or two. An event whose mark is written earlier would
 # be lost if the triggerer were killed in between; with a later one it may fire again, and its run finds nothing due.
 _SECONDS_UNTIL_WRITTEN: Final = 5.0
-# At most, else ten looks: a connection may have credentials that end, and a folder other tables.
+# At most, else ten inspections: a connection may have credentials that end, and a folder other tables.
 _SECONDS_LOADED: Final = 600.0
 _STATE: Final = "dv_maintenance"
 # Seconds: how long new tables are started, and how much longer a started one may take. Events at most.
@@ -52,7 +52,7 @@ Runs = Mapping[str, Mapping[Job, "AnnouncedRun"]]
 
 @dataclass(frozen=True, slots=True)
 class _Memory:
-    """What a watcher keeps from one look to the next. ``cursor``: of the service's evaluations."""
+    """What a watcher keeps from one inspection to the next. ``cursor``: of the service's evaluations."""
 
     cursor: str | None = None
     fired: Marks = field(default_factory=dict)
@@ -75,7 +75,7 @@ class _Watch(BaseEventTrigger):
         self._lasts = min(_SECONDS_LOADED, 10 * every_seconds)
         self._runs: dict[str, dict[Job, AnnouncedRun]] = {}
         self._active: dict[str, AnnouncedRun] = {}
-        # Only a look at a changed table finds reasons.
+        # Only an inspection of a changed table finds reasons.
         self._reasons: dict[str, Mapping[Job, Sequence[str]]] = {}
         self._said = ""
 
@@ -285,7 +285,7 @@ class _Airflow(NoOrchestrator):
         return run.ended if run is not None and run.ended and run.error is None else None
 
     def check(self, table: TableSettings, finding: Finding) -> None:
-        """Only what is new: a look finds the same until the next commit."""
+        """Only what is new: an inspection finds the same until the next commit."""
         if self.checks.get((table.name, finding.check)) != finding.severity:
             self.checks[table.name, finding.check] = finding.severity
             level = logging.INFO if finding.severity is None else logging.WARNING

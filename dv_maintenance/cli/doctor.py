@@ -156,7 +156,7 @@ def _table(args: Namespace, out: Output) -> tuple[Check, str | None, bool]:
     try:
         opened = open_table(args, out)
         kind = opened.format
-        looked = verbs.look(opened)
+        looked = verbs.quick_check(opened)
         found, good = looked.reason, not looked.damage
         how = f"{looked.damage[0]} dvm fsck {opened.uri} shows how to repair it" if looked.damage else ""
         if looked.damage:

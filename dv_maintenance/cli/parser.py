@@ -319,15 +319,15 @@ def vacuum(verb: _Parser) -> None:
         type=duration,
         default=7 * 86_400_000,
         metavar="7d",
-        help="delete what earlier runs set aside after this time (default: 7d)",
+        help="delete what earlier runs quarantined after this time (default: 7d)",
     )
 
 
-@_verb("Put back files that vacuums set aside (--quarantine)", _table, _access)
+@_verb("Undelete files that vacuums quarantined (--quarantine)", _table, _access)
 def undelete(verb: _Parser) -> None:
     verb.add_argument("--since", type=instant, metavar="T", help="only from vacuums since this time, ISO 8601")
     verb.add_argument("--until", type=instant, metavar="T", help="only from vacuums up to this time, ISO 8601")
-    verb.add_argument("--dry-run", action="store_true", help="count what would be put back; change nothing")
+    verb.add_argument("--dry-run", action="store_true", help="count what would be undeleted; change nothing")
 
 
 @_verb("Write symlink manifests for readers that do not support deletion vectors", _table, _access)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from dv_maintenance.dagster.internals import BaseAssetGraph
     from dv_maintenance.service.tables_file import TableSettings
 
-__all__ = ["Working", "at_work", "defined_elsewhere", "said_of", "working_on"]
+__all__ = ["Working", "active_runs", "defined_elsewhere", "said_of", "working_on"]
 
 # Ops of custom jobs that rewrite or remove files.
 _OPS = ("delete_rows", "purge_erased", "zorder", "restore", "engine_sql")
@@ -54,7 +54,7 @@ class Working:
         return f"{self.kind} {self.id[:8] if self.kind == 'run' else self.id}"
 
 
-def at_work(instance: dg.DagsterInstance) -> dict[str, Working]:
+def active_runs(instance: dg.DagsterInstance) -> dict[str, Working]:
     """What works on each asset key (``AssetKey.to_user_string()``), on each op of a run of a whole job, and on each
     location of a table (``naming.location``) for which a sensor requested a run.
     """
@@ -63,7 +63,7 @@ def at_work(instance: dg.DagsterInstance) -> dict[str, Working]:
 
 
 def working_on(table: TableSettings, found: Mapping[str, Working]) -> Working | None:
-    """The run or backfill of :func:`at_work` that maintains a table, under this name or another one."""
+    """The run or backfill of :func:`active_runs` that maintains a table, under this name or another one."""
     if not found:
         return None  # a tick asks for each of its tables
     assets = (naming.job_key(table, job).to_user_string() for job in JOBS)

@@ -9,7 +9,7 @@ from collections.abc import Set as AbstractSet
 import dagster as dg
 
 from dv_maintenance.dagster import metadata, naming, partitions
-from dv_maintenance.dagster.active_runs import at_work, working_on
+from dv_maintenance.dagster.active_runs import active_runs, working_on
 from dv_maintenance.dagster.downstream import asset_graph, reads_downstream
 from dv_maintenance.dagster.internals import PartitionBackfill, make_new_backfill_id, public
 from dv_maintenance.dagster.logs import shown_in
@@ -25,7 +25,7 @@ from dv_maintenance.tables.table import Table
 __all__ = ["build_dv_backfills", "keep_in_step"]
 
 _Context = dg.OpExecutionContext | dg.AssetExecutionContext
-# Partitions without work that one look at a table records: up to half a minute with SQLite.
+# Partitions without work that one inspection of a table records: up to half a minute with SQLite.
 _MAX_RECORDED = 1000
 
 
@@ -88,7 +88,7 @@ def _backfill(context: dg.OpExecutionContext, table: TableSettings) -> str:
     opened = verbs.opened(table)
     due = keep_in_step(context, table, opened, opened.snapshot())
     if due is None:
-        return f"{working_on(table, at_work(context.instance)) or 'a run'} is working on it"
+        return f"{working_on(table, active_runs(context.instance)) or 'a run'} is working on it"
     definition, graph = partitions.partitions_def(table), asset_graph(context)
     assert definition is not None
     known = definition.get_partition_keys(dynamic_partitions_store=context.instance)
@@ -122,7 +122,7 @@ def keep_in_step(
     instance = context.instance
     for new in partitions.missing_partitions(table, snapshot, instance):
         instance.add_dynamic_partitions(new.partitions_def_name, list(new.partition_keys))
-    working = working_on(table, at_work(instance))
+    working = working_on(table, active_runs(instance))
     if working is not None and working.id != context.run.run_id:
         return None
     for gone in partitions.gone_partitions(table, snapshot, instance):

@@ -63,7 +63,7 @@ def of_table(report: TableReport) -> Metadata:
 
 
 def of_findings(findings: Iterable[Finding]) -> Metadata:
-    """What checks found about files out of use and deadlines, for the table's own page: from which day how many bytes
+    """What checks found about unneeded files and deadlines, for the table's own page: from which day how many bytes
     can go, and by when deleted rows must.
     """
     names = {"retention": "vacuum", ERASE_WITHIN: "deadlines"}

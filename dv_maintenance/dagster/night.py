@@ -110,8 +110,8 @@ def _spent(context: dg.OpExecutionContext, opened: int | None) -> float:
 
 
 def _waiting(instance: dg.DagsterInstance, table: TableSettings) -> int | None:
-    """Since when a table has waited: what the last night recorded, if none of its work was done since. What a look
-    recorded of partitions without work has no run.
+    """Since when a table has waited: what the last night recorded, if none of its work was done since. What an
+    inspection recorded of partitions without work has no run.
     """
     found = instance.fetch_observations(naming.job_key(table, "optimize"), limit=10).records
     found = [each for each in found if each.asset_observation and DRY_RUN not in each.asset_observation.metadata]

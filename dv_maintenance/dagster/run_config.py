@@ -44,7 +44,7 @@ class VacuumRun(dg.Config):
     dry_run: bool = Field(default=False, description=_DRY_RUN)
     retention: str | None = Field(
         default=None,
-        description="Overrides the policy and the table's property: how long files out of use are kept, such as 168h. "
+        description="Overrides the policy and the table's property: how long unneeded files are kept, such as 168h. "
         "Refused below the table's property unless allow_short_retention is set.",
     )
     allow_short_retention: bool = Field(
@@ -63,7 +63,7 @@ class VacuumRun(dg.Config):
     )
     quarantine_retention: str | None = Field(
         default=None,
-        description="Overrides the policy: delete what earlier runs set aside after this time, such as 7d.",
+        description="Overrides the policy: delete what earlier runs quarantined after this time, such as 7d.",
     )
 
     def guards(self) -> dict[str, Any]:

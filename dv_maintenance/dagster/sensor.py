@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 
 from dv_maintenance.dagster import naming
-from dv_maintenance.dagster.active_runs import at_work, defined_elsewhere, said_of, working_on
+from dv_maintenance.dagster.active_runs import active_runs, defined_elsewhere, said_of, working_on
 from dv_maintenance.dagster.checks import check_evaluation
 from dv_maintenance.dagster.downstream import asset_graph, reads_downstream
 from dv_maintenance.dagster.internals import (
@@ -143,13 +143,13 @@ class _Dagster:
     def __init__(self, instance: dg.DagsterInstance, graph: BaseAssetGraph[Any] | None = None) -> None:
         self.instance = instance
         self.graph = graph
-        self.at_work = at_work(instance)
+        self.active = active_runs(instance)
         self.events: list[dg.AssetObservation | dg.AssetCheckEvaluation | dg.AssetMaterialization] = []
         self.partitions: list[dg.AddDynamicPartitionsRequest | dg.DeleteDynamicPartitionsRequest] = []
 
     def busy(self, table: TableSettings) -> str | None:
         """Includes jobs that this sensor does not watch for, and custom jobs made of these ops."""
-        found = working_on(table, self.at_work)
+        found = working_on(table, self.active)
         return None if found is None else said_of(found, self.instance)
 
     def attempts(self, request: RunRequest) -> Attempts:

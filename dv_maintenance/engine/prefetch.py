@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
     from dv_maintenance.tables.work import SourceFile
 
-__all__ = ["ahead", "open_ahead", "read_ahead"]
+__all__ = ["depth", "prefetched", "read_ahead"]
 
 _T = TypeVar("_T")
 
@@ -36,14 +36,14 @@ def read_ahead(items: Iterator[_T]) -> Generator[_T, None, None]:
         pool.shutdown(cancel_futures=True)
 
 
-def ahead(storage: Storage, sources: Iterable[SourceFile], most: int) -> int:
-    """How many sources :func:`open_ahead` should open ahead: ``most`` in object stores, where each open is a wait, and
+def depth(storage: Storage, sources: Iterable[SourceFile], most: int) -> int:
+    """How many sources :func:`prefetched` should open ahead: ``most`` in object stores, where each open is a wait, and
     none on local disk.
     """
     return 0 if all(storage.on_disk(source.uri) for source in sources) else most
 
 
-def open_ahead(openers: Iterable[Callable[[], AbstractContextManager[_T]]], most: int) -> Generator[_T, None, None]:
+def prefetched(openers: Iterable[Callable[[], AbstractContextManager[_T]]], most: int) -> Generator[_T, None, None]:
     """What each opener opens, in their order, and open until the next one is asked for. Meanwhile, threads open up to
     ``most`` further ones; 0 means that nothing is opened ahead, and no thread started.
 

@@ -14,7 +14,7 @@ from dv_maintenance.engine.parquet.calendars import CalendarKeys, readers_use_ke
 from dv_maintenance.engine.parquet.codecs import codec_of_sources
 from dv_maintenance.engine.parquet.footer import BATCH_BYTES, compressed_bytes
 from dv_maintenance.engine.parquet.reader import SourceReader
-from dv_maintenance.engine.prefetch import ahead, open_ahead, read_ahead
+from dv_maintenance.engine.prefetch import depth, prefetched, read_ahead
 from dv_maintenance.engine.rows.ordering import Ordering
 from dv_maintenance.engine.scan import open_source
 from dv_maintenance.engine.writer import RollingWriter, as_optional
@@ -132,7 +132,7 @@ def _opened(scan: ScanTask, storage: Storage, known: Mapping[str, KnownFile]) ->
                 reader.fetch_ahead()
             yield reader
 
-    return open_ahead([partial(opened, source) for source in scan.sources], ahead(storage, scan.sources, 1))
+    return prefetched([partial(opened, source) for source in scan.sources], depth(storage, scan.sources, 1))
 
 
 def _units(

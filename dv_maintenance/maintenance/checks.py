@@ -70,7 +70,7 @@ CHECKS: Mapping[str, str] = {
     OLDEST_DV: "How long ago were rows deleted that are still in live files?",
     ERASE_WITHIN: "Will deleted rows be gone from storage in time?",
     "small_files": "How many files would merging small ones save?",
-    RETENTION: "Does vacuum keep what is out of use long enough for running queries?",
+    RETENTION: "Does vacuum keep unneeded files long enough for running queries?",
     "deletion_files": "Do all deletion files exist and, where they have no checksum, agree with the table?",
     "manifest_lag": "Do the symlink manifests agree with the table?",
     FSCK: "Are all footers and deletion vectors intact?",
@@ -119,7 +119,7 @@ class _Inspection:
     counts: Counts
     known: Known | None = None
     damage: Callable[[], tuple[Damage, ...] | None] = lambda: None
-    """The quick look at the storage."""
+    """The quick check of the storage."""
 
 
 def check_table(
@@ -140,10 +140,10 @@ def check_table(
         table = open_table()
         snapshot = table.snapshot()
         state = health(snapshot)
-        look = cache(lambda: damage_of(table, snapshot))
-        inspection = _Inspection(table, snapshot, policy or Policy(), now, state.counts, damage=look)
-        # Whether all files exist takes a look at each of them.
-        answer = _readable(snapshot, state, look) if READABLE in asked else None
+        files = cache(lambda: damage_of(table, snapshot))
+        inspection = _Inspection(table, snapshot, policy or Policy(), now, state.counts, damage=files)
+        # Whether all files exist takes a request for each of them.
+        answer = _readable(snapshot, state, files) if READABLE in asked else None
     except (DvMaintenanceError, OSError) as error:
         if READABLE not in asked:
             return [_unreached(name, error) for name in asked]
@@ -203,11 +203,11 @@ def readable(table: Table, snapshot: Snapshot) -> Finding:
     return _readable(snapshot, health(snapshot), lambda: damage_of(table, snapshot, most=FEW))
 
 
-def _readable(snapshot: Snapshot, state: Health, look: Callable[[], tuple[Damage, ...] | None]) -> Finding:
+def _readable(snapshot: Snapshot, state: Health, files: Callable[[], tuple[Damage, ...] | None]) -> Finding:
     numbers: dict[str, Any] = {"version": state.version, "files": state.counts.files, "warnings": len(state.warnings)}
     said = "; ".join(state.warnings)
     try:
-        damage = look()
+        damage = files()
     except StorageError as error:
         reason = f"the log can be read, but whether all files exist is unknown: {error}"
         numbers |= {"error": type(error).__name__}
@@ -289,7 +289,7 @@ def _erase_within(inspection: _Inspection) -> Finding:
     numbers = {
         "slack_seconds": None if slack is None else slack // 1000,
         "purge_by": None if found.live is None else iso_timestamp(found.live.by),
-        "vacuum_by": None if found.out_of_use is None else iso_timestamp(found.out_of_use.by),
+        "vacuum_by": None if found.unneeded is None else iso_timestamp(found.unneeded.by),
         "quarantine_emptied_by": None if found.aside is None else iso_timestamp(found.aside.by),
         "erase_by": None if by is None else iso_timestamp(by),
     }
@@ -338,9 +338,7 @@ def _retention(inspection: _Inspection) -> Finding:
         size = sum(max(file.size, 0) for file in expired.files)
         numbers |= {"expired_files": len(expired.files), "reclaimable_bytes": size}
         found = (
-            f"; out of use for longer: {count(len(expired.files), 'file')} ({format_size(size)})"
-            if expired.files
-            else ""
+            f"; unneeded for longer: {count(len(expired.files), 'file')} ({format_size(size)})" if expired.files else ""
         )
         if expired.expiring:
             more = sum(each.bytes for each in expired.expiring)
@@ -351,7 +349,7 @@ def _retention(inspection: _Inspection) -> Finding:
                 for each in expired.expiring
             ]
     by_default = f", {known_as.title}'s default" if known_as is not None and kept_for == default else ""
-    reason = f"vacuum keeps what is out of use for {format_duration(kept_for)}{by_default}"
+    reason = f"vacuum keeps unneeded files for {format_duration(kept_for)}{by_default}"
     return Finding(RETENTION, severity, reason + _limit(RETENTION, limits, severity) + found, numbers, rows)
 
 

@@ -1,7 +1,7 @@
 """What a table has still to erase under ``Policy.erase_within``, and by when.
 
-Deleted rows are in three kinds of files: in live files with a deletion vector (DV), which wait for a purge, in files
-out of use, which wait for a vacuum, and in files that a vacuum set aside in quarantine, which wait for another one. The
+Deleted rows are in three kinds of files: in live files with a deletion vector (DV), which wait for a purge, in
+unneeded files, which wait for a vacuum, and in files that a vacuum quarantined, which wait for another one. The
 log of file changes (``tables.file_log``) lists them, with the times. Without it only the first kind is known.
 
 Not counted are files that a compaction replaced before any of their rows was deleted. What was deleted later from the
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ToErase", "Waiting", "to_erase"]
 
-# Files out of use whose existence is checked one by one: those that are late, oldest first.
+# Unneeded files whose existence is checked one by one: those that are late, oldest first.
 _LOOKED_FOR: Final = 1000
 
 
@@ -64,15 +64,15 @@ class ToErase:
     """What a table has still to erase.
 
     live : files that wait for a purge; ``None`` if no live file has deleted rows.
-    out_of_use : files that wait for a vacuum; ``None`` if there are none, as far as known.
+    unneeded : files that wait for a vacuum; ``None`` if there are none, as far as known.
     aside : files in quarantine; ``None`` if there are none, as far as known.
-    forgotten : expired files that fell out of use before the log of twice the time begins; what they hold is late.
+    forgotten : expired files that became unneeded before the log of twice the time begins; what they hold is late.
     unknown : what could not be found out, a sentence each.
     """
 
     erasure: Erasure
     live: Waiting | None
-    out_of_use: Waiting | None = None
+    unneeded: Waiting | None = None
     forgotten: int = 0
     unknown: tuple[str, ...] = ()
     aside: Waiting | None = None
@@ -80,7 +80,7 @@ class ToErase:
     @property
     def waiting(self) -> Mapping[str, Waiting]:
         """What waits, by the next step."""
-        steps = {"purge": self.live, "vacuum": self.out_of_use, "emptying the quarantine": self.aside}
+        steps = {"purge": self.live, "vacuum": self.unneeded, "emptying the quarantine": self.aside}
         return {step: each for step, each in steps.items() if each is not None}
 
     @property
@@ -111,13 +111,13 @@ class ToErase:
         said = [] if self.erasure.problem is None else [self.erasure.problem]
         if self.live is not None:
             said.append(f"{_count(self.live.files)} {self.erasure.sentence(self.live.oldest, exact=self.live.exact)}")
-        if self.out_of_use is not None:
-            said.append(f"{_count(self.out_of_use.files)} out of use must be vacuumed {_by(self.out_of_use)}")
+        if self.unneeded is not None:
+            said.append(f"{_count(self.unneeded.files)} that nothing needs must be vacuumed {_by(self.unneeded)}")
         if self.aside is not None:
             said.append(f"{_count(self.aside.files)} in quarantine must be deleted there {_by(self.aside)}")
         if self.forgotten:
             said.append(
-                f"{_count(self.forgotten)} out of use for more than {format_duration(2 * self.erasure.erase_within)}, "
+                f"{_count(self.forgotten)} unneeded for more than {format_duration(2 * self.erasure.erase_within)}, "
                 "with only rows deleted before that, must be vacuumed"
             )
         if not self.waiting and not self.forgotten and not self.unknown:
@@ -142,7 +142,7 @@ def to_erase(table: Table, snapshot: Snapshot, policy: Policy, *, now: int) -> T
         return None
     has_dv = valid(snapshot.files["dv_id"])
     if not isinstance(table, FileLogTable):
-        silent = f"{table.format} tables don't record which files out of use hold deleted rows"
+        silent = f"{table.format} tables don't record which unneeded files hold deleted rows"
         return ToErase(erasure, _oldest_dv(table, snapshot, erasure, int(has_dv.sum())), unknown=(silent,))
     since = now - 2 * erasure.erase_within
     log = table.file_log(snapshot, since)
@@ -156,9 +156,9 @@ def to_erase(table: Table, snapshot: Snapshot, policy: Policy, *, now: int) -> T
         unknown: tuple[str, ...] = ()
     except DvMaintenanceError as error:
         expired, unknown = {}, (f"a vacuum would be refused: {error}",)
-    out_of_use, others = _out_of_use(table, gone, erasure, expired, now)
+    unneeded, others = _unneeded(table, gone, erasure, expired, now)
     forgotten = sum(expired[path] < since for path in others)
-    return ToErase(erasure, live, out_of_use, forgotten, unknown, _aside(table, gone, erasure))
+    return ToErase(erasure, live, unneeded, forgotten, unknown, _aside(table, gone, erasure))
 
 
 def _oldest_dv(table: Table, snapshot: Snapshot, erasure: Erasure, files: int) -> Waiting | None:
@@ -184,7 +184,7 @@ class _Gone:
 
     oldest : when the first of their rows were deleted, epoch milliseconds.
     exact : whether the log goes back that far.
-    removed : when the file fell out of use.
+    removed : when the file became unneeded.
     """
 
     paths: tuple[str, ...]
@@ -239,7 +239,7 @@ def _aside(table: Table, gone: _Gone, erasure: Erasure) -> Waiting | None:
     return Waiting(len(rows), oldest, bool(gone.exact[rows].all()), by)
 
 
-def _out_of_use(
+def _unneeded(
     table: Table, gone: _Gone, erasure: Erasure, expired: Mapping[str, int], now: int
 ) -> tuple[Waiting | None, AbstractSet[str]]:
     """Those that still exist, and the expired files that are not among them at all.

@@ -11,7 +11,7 @@ from dv_maintenance.errors import ConflictError, DamagedTableError, DvMaintenanc
 from dv_maintenance.maintenance.execution.apply import purge
 from dv_maintenance.maintenance.execution.rehearsal import rehearsed
 from dv_maintenance.maintenance.fsck.deep import read
-from dv_maintenance.maintenance.fsck.look import look
+from dv_maintenance.maintenance.fsck.quick import quick_check
 from dv_maintenance.maintenance.planning.plan import build_plan
 from dv_maintenance.remedies import Remedy, run
 from dv_maintenance.report import Report
@@ -127,7 +127,7 @@ def _check_files(table: Table, snapshot: Snapshot) -> None:
     dirty = replace(snapshot, files=snapshot.files.filter(snapshot.files["dv_id"].is_valid()))
     if not isinstance(table, FsckTable):
         return
-    looked = look(table, dirty)
+    looked = quick_check(table, dirty)
     faults = looked.faults or read(table, dirty, looked.needed, ()).faults
     if faults:
         raise DamagedTableError(

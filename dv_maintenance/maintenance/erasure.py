@@ -49,7 +49,7 @@ def _logical_files(snapshot: Snapshot) -> pa.ChunkedArray:
 
 
 def removable_from(table: Table, retention: int | None = None, *, now: int | None = None) -> int:
-    """The earliest time, in epoch milliseconds, at which a vacuum may delete every file that is out of use at ``now``.
+    """The earliest time, in epoch milliseconds, at which a vacuum may delete every file that is unneeded at ``now``.
 
     retention : milliseconds; ``None``: the table's own property.
     now : epoch milliseconds; ``None``: the clock.

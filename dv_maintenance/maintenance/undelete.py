@@ -1,4 +1,4 @@
-"""Put back what vacuums set aside in a table's quarantine."""
+"""Undelete what vacuums quarantined in a table's quarantine."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["undelete"]
 def undelete(
     table: Table, *, since: int | None = None, until: int | None = None, dry_run: bool = False
 ) -> UndeleteReport:
-    """Put back the files set aside from ``since`` to ``until`` (epoch milliseconds), by default all of them.
+    """Undelete the files that are quarantined from ``since`` to ``until`` (epoch milliseconds), by default all of them.
 
     Raises
     ------

@@ -39,7 +39,7 @@ def vacuum(table: Table, request: VacuumRequest = VACUUM_DEFAULTS) -> VacuumRepo
     Other errors of ``Table.vacuum`` pass through.
     """
     table = _protecting(table, request)
-    _log.info("%s: looking for files out of use%s", table.uri, ", a dry run" if request.dry_run else "")
+    _log.info("%s: looking for unneeded files%s", table.uri, ", a dry run" if request.dry_run else "")
     with span("vacuum", table=table.uri, dry_run=request.dry_run) as traced:
         result = table.vacuum(request)
         files = result.expired.files

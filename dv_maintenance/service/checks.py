@@ -50,7 +50,7 @@ __all__ = [
     "PARTITIONS",
     "READABLE",
     "Finding",
-    "Looks",
+    "RepeatedChecks",
     "Severity",
     "by_partition",
     "check",
@@ -174,7 +174,7 @@ def check_opened(watched: TableSettings, table: Table, besides: Collection[str] 
     return check_snapshot(table, table.snapshot(), watched.policy, checks=names)
 
 
-class Looks:
+class RepeatedChecks:
     """Checks of one table at each inspection, with what the last one found out. Not thread-safe.
 
     The age of the oldest deletion vector (DV) is the only answer that needs older commits. It is looked up again only
@@ -199,7 +199,7 @@ class Looks:
         return [each for each in found if each.check != RETENTION or self._says_more(each, seen)]
 
     def _says_more(self, finding: Finding, seen: Seen) -> bool:
-        """Whether a finding about the retention may replace the last one, which may name the files out of use."""
+        """Whether a finding about the retention may replace the last one, which may name the unneeded files."""
         last, self._retention = self._retention, (finding.severity, finding.numbers.get("retention_seconds"))
         return seen.expired is not None or last != self._retention
 

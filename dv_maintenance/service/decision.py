@@ -128,7 +128,7 @@ def _blocked(run: RunRequest, attempts: Attempts, again: int | None) -> Decision
     if attempts.refusal is not None:
         until += ["other settings", "another release"]
     if attempts.damage:
-        # A look sees no other damage, and not whether it may write.
+        # An inspection sees no other damage, and not whether it may write.
         until.append("missing files or the right to read them to be back")
     if again is not None:
         until.append(format_instant(again))

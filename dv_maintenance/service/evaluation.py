@@ -87,7 +87,7 @@ class Limits:
 @dataclass(frozen=True, slots=True)
 class Evaluation:
     """The runs to request, at most one per table. ``reason``: further remarks, or why there are no runs. ``decisions``
-    and ``errors``: by table; what a look that failed had met.
+    and ``errors``: by table; what an inspection that failed had met.
     """
 
     requests: tuple[RunRequest, ...]
@@ -151,8 +151,10 @@ class _Evaluation:
 
     def run(self) -> Evaluation:
         limits = self.limits
-        looks = within_budget(self.tables, self._probe, self._observe, budget=limits.budget, patience=limits.patience)
-        for table, found in looks:
+        observed = within_budget(
+            self.tables, self._probe, self._observe, budget=limits.budget, patience=limits.patience
+        )
+        for table, found in observed:
             if isinstance(found, NotReached):
                 self.left.append(table.name)
             elif isinstance(found, BaseException):
@@ -186,7 +188,7 @@ class _Evaluation:
         if self.observer.data_versions:
             if found.inspection.changed:
                 self.orchestrator.record(table, replace(found, lineage=state.lineage))
-            # Damage is said once: until the files are back, each look finds them missing.
+            # Damage is said once: until the files are back, each inspection finds them missing.
             if found.readable is not None and (found.inspection.changed or last.readable is not (not found.damaged)):
                 self.orchestrator.check(table, found.readable)
         if found.damaged:
@@ -237,7 +239,7 @@ class _Evaluation:
         """``answer``: of the check ``readable``, if it was asked just now."""
         attempts = {run.key: self.orchestrator.attempts(run) for run in runs}
         if answer is None and any(each.damage for each in attempts.values()):
-            # Files can go missing without a commit, after the last look at them.
+            # Files can go missing without a commit, after the last inspection of them.
             answer = self.observer.readable(table)
             if answer is not None and answer.severity == "error":
                 self.orchestrator.check(table, answer)

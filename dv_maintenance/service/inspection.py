@@ -160,7 +160,7 @@ def inspect_table(
     policy, jobs, seen = policy or Policy(), tuple(jobs), seen or Seen()
     now = time.time_ns() // 1_000_000 if now is None else now
     settings = hashlib.sha256(orjson.dumps([policy.model_dump(mode="json"), jobs, __version__])).hexdigest()[:16]
-    with span("look", table=table.uri, format=table.format) as traced:
+    with span("inspect", table=table.uri, format=table.format) as traced:
         newest = newest or table.probe(last.version if last is not None else None)
         version, another = newest.version, last is not None and _is_another(table, last, newest)
         if another:
@@ -326,9 +326,9 @@ def _check_vacuum(found: Inspection, table: Table, policy: Policy, now: int, see
     size = sum(max(file.size, 0) for file in expired.files)
     # A deadline does not ask how many bytes hold the deleted rows.
     if expired.files and (size >= policy.vacuum_min_bytes or policy.erase_within is not None):
-        out_of_use = f"out of use for more than {format_duration(expired.retention)}"
-        why.append(f"{count(len(expired.files), 'file')} ({format_size(size)}) {out_of_use}")
-    # Files that were set aside are deleted by a later vacuum: a quiet table has no other reason for one.
+        unneeded = f"unneeded for more than {format_duration(expired.retention)}"
+        why.append(f"{count(len(expired.files), 'file')} ({format_size(size)}) {unneeded}")
+    # Files that were quarantined are deleted by a later vacuum: a quiet table has no other reason for one.
     if policy.quarantine and overdue(table.storage, now - policy.quarantine_retention):
         why.append(f"files have been in quarantine for more than {format_duration(policy.quarantine_retention)}")
     return _with(found, "vacuum", tuple(why))

@@ -28,9 +28,9 @@ __all__ = ["LIMIT", "KeptSnapshots", "kept_snapshots"]
 LIMIT: Final = 1 << 30
 """Bytes of all kept snapshots of a process, unless ``DVM_KEPT_MEMORY`` says otherwise. One table may take half."""
 _VARIABLE: Final = "DVM_KEPT_MEMORY"
-# How long looks build on each other until one reads the whole log again.
+# How long inspections build on each other until one reads the whole log again.
 _FULL_AFTER: Final = 86_400.0
-# Columns that looks compute: see ``planning.facts`` and ``delta.log.fingerprints``.
+# Columns that inspections compute: see ``planning.facts`` and ``delta.log.fingerprints``.
 _DERIVED_BYTES: Final = 66
 _OTHER_BYTES: Final = 64 << 10
 
@@ -67,7 +67,7 @@ class KeptSnapshots:
             return table.snapshot(version)
         key = table.format, table.uri
         with self._lock:
-            # Taken out: if anything fails now, the next look starts afresh.
+            # Taken out: if anything fails now, the next inspection starts afresh.
             kept = self._kept.pop(key, None)
         now = self.clock()
         if kept is not None and now - kept.full_at < _FULL_AFTER:

@@ -43,7 +43,7 @@ class LakeTable:
     oldest_dv_exact : ``False``: they were deleted even earlier.
     small_files : live files below the policy's limit.
     removable_bytes : size of files that a vacuum may delete now.
-    expiring_bytes : size of files out of use that are still inside the retention.
+    expiring_bytes : size of unneeded files that are still inside the retention.
     expiring_from : when the first of them expires, epoch milliseconds.
     due : jobs that are worth starting.
     reasons : why, by job.

@@ -54,7 +54,7 @@ _GAUGES: Final[dict[str, tuple[str, _Value]]] = {
         lambda table, _: table.removable_bytes,
     ),
     "dvm_vacuum_expiring_bytes": (
-        "Size of files out of use that are still inside the retention.",
+        "Size of unneeded files that are still inside the retention.",
         lambda table, _: table.expiring_bytes,
     ),
 }

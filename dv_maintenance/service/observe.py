@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from dv_maintenance.maintenance.checks import readable
 from dv_maintenance.maintenance.meter.of_table import decide_for
-from dv_maintenance.service.checks import Looks, has_partitions, work_left
+from dv_maintenance.service.checks import RepeatedChecks, has_partitions, work_left
 from dv_maintenance.service.cursor import TableState
 from dv_maintenance.service.data_version import last_data_version
 from dv_maintenance.service.inspection import Inspection, Seen, inspect_table, reads_now
@@ -47,7 +47,7 @@ class Observation:
     findings: tuple[Finding, ...] | None = None
     lineage: str = ""
     readable: Finding | None = None
-    """Whether readers can read the newest version; ``None``: the last answer still holds. Looked at if the table
+    """Whether readers can read the newest version; ``None``: the last answer still holds. Asked if the table
     changed, could not be read before, or has new work due."""
 
     @property
@@ -65,7 +65,7 @@ class Observer:
     def __init__(self, *, data_versions: bool, checks: bool = False) -> None:
         self.data_versions = data_versions
         self.checks = checks
-        self._open: dict[str, tuple[Mapping[str, str], tuple[Table, Looks]]] = {}
+        self._open: dict[str, tuple[Mapping[str, str], tuple[Table, RepeatedChecks]]] = {}
 
     def probe(self, watched: TableSettings, last: TableState | None) -> Probe:
         """The table's newest version, which :meth:`observe` needs. Raises the errors of the table."""
@@ -94,12 +94,12 @@ class Observer:
         with self._reopened_after_errors(watched):
             return self._observe(watched, *self._opened(watched), last, newest, busy, observed, downstream)
 
-    def _opened(self, watched: TableSettings) -> tuple[Table, Looks]:
+    def _opened(self, watched: TableSettings) -> tuple[Table, RepeatedChecks]:
         options, found = self._open.get(watched.name, (None, None))
         if found is None or options != watched.storage_options:
             # Credentials may end: the table is the same, and what was found out about it still holds.
             table = open_table(watched.path, watched.format, watched.storage_options)
-            found = table, Looks() if found is None else found[1]
+            found = table, RepeatedChecks() if found is None else found[1]
             self._open[watched.name] = watched.storage_options, found
         return found
 
@@ -116,7 +116,7 @@ class Observer:
         self,
         watched: TableSettings,
         table: Table,
-        looks: Looks,
+        kept_checks: RepeatedChecks,
         last: TableState | None,
         newest: Probe,
         busy: bool,
@@ -138,12 +138,12 @@ class Observer:
         )
         if found.another:
             last, version, known, observed = TableState(Inspection(watched.name)), None, None, lambda: None
-            looks.forget()
+            kept_checks.forget()
         if self.data_versions and (found.changed or known is None):
             since = None if version is None or known is None else (version, known)
             known = last_data_version(table, _newer(table, since, observed(), newest.version))
         other = self.checks and self._is_other(last.inspection, found)
-        findings = self._findings(watched, table, looks, last, found, seen) if self.checks else None
+        findings = self._findings(watched, table, kept_checks, last, found, seen) if self.checks else None
         # A tick has no time for the files of a large table: their check is left to its own runs.
         answer = _readable(table, seen.read(table, found.version)) if self._to_look_at_files(found, last) else None
         now_or_before = [each for each in (found, last.inspection) if "optimize" in each.due]
@@ -180,14 +180,20 @@ class Observer:
         return found.changed or found.another or found.settings != last.settings
 
     def _findings(
-        self, watched: TableSettings, table: Table, looks: Looks, last: TableState, found: Inspection, seen: Seen
+        self,
+        watched: TableSettings,
+        table: Table,
+        kept_checks: RepeatedChecks,
+        last: TableState,
+        found: Inspection,
+        seen: Seen,
     ) -> tuple[Finding, ...] | None:
         now = time.time_ns() // 1_000_000
         crossed = last.checked_until is not None and last.checked_until <= now
         if not crossed and not self._is_other(last.inspection, found):
             return None
         seen.read(table, found.version)
-        return tuple(looks.findings(watched, table, seen, now))
+        return tuple(kept_checks.findings(watched, table, seen, now))
 
 
 def _newer(

@@ -219,8 +219,8 @@ class UndeletableTable(Table, Protocol):
     """A table whose vacuums can set files aside instead of deleting them."""
 
     def undelete(self, *, since: int | None = None, until: int | None = None, dry_run: bool = False) -> UndeleteReport:
-        """Put back the files that were set aside from ``since`` to ``until`` (epoch milliseconds). Skips a file if its
-        name is in use. Raises StorageError.
+        """Undelete what was quarantined from ``since`` to ``until`` (epoch milliseconds). Skips a file if its name is
+        in use. Raises StorageError.
         """
 
 

@@ -35,8 +35,8 @@ class VacuumGuard:
         delete at least a hundred of those.
     versions : pinned versions; all of their files are kept.
     streams : checkpoint folders of streaming readers; every file that they may still have to read is kept.
-    quarantine : whether files are set aside instead of deleted.
-    quarantine_retention : milliseconds after which a later vacuum deletes what was set aside.
+    quarantine : whether files are quarantined instead of deleted.
+    quarantine_retention : milliseconds after which a later vacuum deletes what was quarantined.
     """
 
     max_deleted_share: float | None = None

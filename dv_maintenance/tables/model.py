@@ -272,7 +272,7 @@ class ExpiringFiles:
 class ExpiredFiles:
     """The expired files of a table.
 
-    cutoff : epoch milliseconds; every file in ``files`` fell out of use before it.
+    cutoff : epoch milliseconds; every file in ``files`` became unneeded before it.
     expiring : files inside the retention by the day on which they expire, in order; ``None`` if the table does not
         record it.
     """

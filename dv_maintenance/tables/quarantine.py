@@ -1,10 +1,10 @@
-"""Expired files set aside instead of deleted: ``_dvm_quarantine/TIME-ID/path``, until they expire there as well.
+"""Expired files that are moved instead of deleted: ``_dvm_quarantine/TIME-ID/path``, until they expire there as well.
 
 The folder lies right below the table's root. Its name begins with ``_``, and no format uses it: readers, vacuums and
 cleaners of Delta, Lance and Paimon ignore it, and so do those of this package. TIME is when the vacuum ran, in UTC; it
 alone decides when a batch expires. ID separates two runs within the same second.
 
-Restoring takes two steps. First the format decides which files can return without harm (:class:`Returning`), by
+An undelete takes two steps. First the format decides which files can return without harm (:class:`UndeleteRules`), by
 inspecting the table as it would be (:class:`Restored`). Then the files move, those that name other files last.
 """
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = [
     "QUARANTINE",
     "Restored",
-    "Returning",
+    "UndeleteRules",
     "empty",
     "new_batch",
     "put_back",
@@ -95,14 +95,14 @@ def overdue(storage: Storage, before: int) -> int:
 
 
 def quarantined(storage: Storage, paths: Iterable[str]) -> set[str]:
-    """The paths whose files were set aside and can be put back."""
+    """The paths whose files were quarantined and can be undeleted."""
     wanted, found = set(paths), set[str]()
     for batch in _batches(storage):
         found |= {info.path[len(batch.folder) + 1 :] for info in storage.list(batch.folder)} & wanted
     return found
 
 
-# -- putting back ----------------------------------------------------------------------------------------------------
+# -- undeleting -----------------------------------------------------------------------------------------------------
 
 
 class Restored(Storage):
@@ -123,7 +123,7 @@ class Restored(Storage):
         return FileInfo(path, found.size, found.modified)
 
 
-class Returning(Protocol):
+class UndeleteRules(Protocol):
     """A format's rules for files that return from quarantine."""
 
     def held(self, restored: Restored) -> Mapping[str, str]:
@@ -139,22 +139,22 @@ class Returning(Protocol):
 def undelete(
     storage: Storage,
     version: Callable[[], int],
-    returning: Returning | None = None,
+    rules: UndeleteRules | None = None,
     *,
     since: int | None = None,
     until: int | None = None,
     dry_run: bool = False,
 ) -> UndeleteReport:
-    """Put back the files that vacuums set aside from ``since`` to ``until``, epoch milliseconds; see
+    """Undelete the files that vacuums quarantined from ``since`` to ``until``, epoch milliseconds; see
     ``UndeletableTable``.
 
     version : the table's newest version.
-    returning : the format's rules, ``None`` if no quarantined file names another one.
+    rules : the format's rules, ``None`` if no quarantined file names another one.
     """
     newest, taken = version(), list[str]()
     files: dict[str, FileInfo] = {}
     links = 0
-    # Of several files with one path, the one set aside last is the newest.
+    # Of several files with one path, the one quarantined last is the newest.
     for batch in sorted(_batches(storage), key=lambda batch: batch.at, reverse=True):
         if (since is not None and batch.at < since) or (until is not None and batch.at > until):
             continue
@@ -167,8 +167,8 @@ def undelete(
             else:
                 files[path] = info
     places = {path: info.path for path, info in files.items()}
-    held = returning.held(Restored(storage, places)) if returning is not None and files else {}
-    order = returning.order if returning is not None else _as_they_come
+    held = rules.held(Restored(storage, places)) if rules is not None and files else {}
+    order = rules.order if rules is not None else _as_they_come
     wanted = sorted(files.keys() - held.keys(), key=lambda path: (order(path), path))
     storage.check_targets([*wanted, *(places[path] for path in wanted)])
     if dry_run:
@@ -176,10 +176,10 @@ def undelete(
     else:
         back, more, gone = _return(storage, wanted, places)
         taken += more
-        if returning is not None:
-            # A file that is in place already may have been put back by an interrupted run.
+        if rules is not None:
+            # A file that is in place already may have been undeleted by an interrupted run.
             try:
-                returning.settle([*back, *taken])
+                rules.settle([*back, *taken])
             except DvMaintenanceError as error:
                 error.done = error.done or f"{len(back)} of {len(wanted)} files are back"
                 raise
@@ -194,7 +194,7 @@ def _as_they_come(path: str) -> tuple[int, int]:
 
 
 def _return(storage: Storage, paths: Sequence[str], places: Mapping[str, str]) -> tuple[list[str], list[str], int]:
-    """The paths put back, the paths whose names are taken by now, and the number of files that no longer exist."""
+    """The paths undeleted, the paths whose names are taken by now, and the number of files that no longer exist."""
     back: list[str] = []
     taken: list[str] = []
     gone = 0

@@ -27,7 +27,7 @@ class _Number:
 class VacuumReport(Report):
     """What a vacuum deleted, or would under ``dry_run``.
 
-    expired : the files, when they fell out of use, and what was kept.
+    expired : the files, when they became unneeded, and what was kept.
     deleted : how many of them were deleted; 0 in a dry run.
     refused : in a dry run, why a real run would delete nothing.
     protected : each version, stream and clone that was protected, with the number of files that it names; it is listed
@@ -177,10 +177,10 @@ class CheckpointReport(Report):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class UndeleteReport(Report):
-    """The result of putting files back from quarantine.
+    """The result of an undelete.
 
     version : the newest version, which an undelete does not change.
-    files, bytes : what was put back, or would be under ``dry_run``.
+    files, bytes : what was undeleted, or would be under ``dry_run``.
     taken : files kept in quarantine because a file of that name exists.
     gone : files that a concurrent run deleted from the quarantine.
     held : files kept in quarantine because their return would do harm; reason -> number.

@@ -95,10 +95,10 @@ def run(rules: Rules, guard: VacuumGuard, *, dry_run: bool, now: int) -> VacuumR
     plan = rules.plan()
     # Inspections and checks do dry runs, and say themselves what those found.
     level = logging.DEBUG if dry_run else logging.INFO
-    _log.log(level, "%s: %s out of use at version %d", rules.table, count(len(plan.files), "file"), plan.version)
+    _log.log(level, "%s: %s unneeded at version %d", rules.table, count(len(plan.files), "file"), plan.version)
     refused = guard.refusal(plan.files, *plan.stored, rules.unexplained)
     outside = next((file.path for file in plan.files if "://" in file.path), None) if guard.quarantine else None
-    immovable = outside and f"{outside} lies outside the table's folder, and can't be set aside in it"
+    immovable = outside and f"{outside} lies outside the table's folder, and can't be quarantined in it"
     if refused or immovable:
         _log.warning("%s: refused: %s", rules.table, refused or immovable)
     if guard.quarantine:
@@ -162,7 +162,7 @@ class Sweep:
                 self.storage.uri,
                 count(len(found), "file"),
                 gone,
-                "deleted" if self.folder is None else "set aside",
+                "deleted" if self.folder is None else "quarantined",
                 len(found) - len(batch),
             )
             self.count(batch, gone)
@@ -184,9 +184,9 @@ class Sweep:
             self.storage.move(path, f"{self.folder}/{name}")
 
     def put_back(self, paths: Sequence[str]) -> None:
-        """Put back files that were set aside and are needed after all. Raises StorageError."""
+        """Undelete files that were quarantined and are needed after all. Raises StorageError."""
         if self.folder is None:
-            raise RefusedError("deleted files can't be put back", table=self.storage.uri)
+            raise RefusedError("deleted files can't be undeleted", table=self.storage.uri)
         self.deleted -= put_back(self.storage, paths, self.folder)
         back = set(paths)
         self.files = [file for file in self.files if file.path not in back]
@@ -198,7 +198,7 @@ class Sweep:
 
     def done(self, planned: int) -> str:
         """What was removed of ``planned`` files, for an error."""
-        verb = "deleted" if self.folder is None else f"set aside in {self.folder}"
+        verb = "deleted" if self.folder is None else f"quarantined in {self.folder}"
         return f"{self.deleted} of {planned} expired files {verb}"
 
     def failed(self, failure: DvMaintenanceError, plan: Plan) -> DvMaintenanceError:

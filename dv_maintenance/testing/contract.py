@@ -115,7 +115,7 @@ class TableContract(PartitionContract):
         assert opened.oldest_dv(opened.snapshot()) is None
 
     def test_what_is_to_be_erased(self, table: TableHistory) -> None:
-        """Deleted rows wait for a purge in live files, then for a vacuum in files out of use."""
+        """Deleted rows wait for a purge in live files, then for a vacuum in unneeded files."""
         opened = table.table
         times = {entry.version: entry.timestamp for entry in opened.history()}
         first, day = times[list(table.versions)[-3]], 86_400_000
@@ -131,13 +131,13 @@ class TableContract(PartitionContract):
         found = to_erase(opened, opened.snapshot(), policy, now=table.moment().time)
         assert found is not None
         assert (found.live, found.unknown) == (None, ())
-        assert found.out_of_use is not None
-        assert (found.out_of_use.oldest, found.out_of_use.exact) == (first, True)
+        assert found.unneeded is not None
+        assert (found.unneeded.oldest, found.unneeded.exact) == (first, True)
         now = table.moment().time + table.backend.retention
         vacuum(opened, VacuumRequest(now=now))
         found = to_erase(opened, opened.snapshot(), policy, now=now + 2 * day)
         assert found is not None
-        assert (found.live, found.out_of_use, found.unknown) == (None, None, ())
+        assert (found.live, found.unneeded, found.unknown) == (None, None, ())
 
     def test_a_deadline_that_can_not_be_kept(self, table: TableHistory) -> None:
         """Its own check fails and says what to change. Everything else about the table is found out as before, and

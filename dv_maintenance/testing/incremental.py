@@ -1,4 +1,4 @@
-"""A look that builds on an earlier one must decide as a look that reads everything."""
+"""An inspection that builds on an earlier one must decide as an inspection that reads everything."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def check_advanced(table: Table, kept: Snapshot | None) -> Snapshot:
     """The newest version, advanced from ``kept`` where the table can, otherwise read in full. Raises AssertionError if
     the two differ in anything but the order of the files.
     """
-    # As a look does, which knows the version.
+    # As an inspection does, which knows the version.
     full = table.snapshot(table.version())
     found = None
     if kept is not None and isinstance(table, AdvancingTable):
@@ -50,7 +50,7 @@ def check_advanced(table: Table, kept: Snapshot | None) -> Snapshot:
 
 
 def decision(table: Table, snapshot: Snapshot) -> list[Any]:
-    """What looks make of a snapshot: its health and the plans of several policies, with their reasons."""
+    """What inspections make of a snapshot: its health and the plans of several policies, with their reasons."""
     now = snapshot.timestamp + 86_400_000
     plans = (due_for(table, snapshot, policy, now=now).to_json() for policy in _POLICIES)
     return [health(snapshot).to_json(), *plans]

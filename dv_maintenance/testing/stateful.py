@@ -177,11 +177,11 @@ class TableHistories(RuleBasedStateMachine):
         else:
             assert (dvs, report.files) == (0, files)
 
-    # -- looks -----------------------------------------------------------------------------------------------------
+    # -- inspections -----------------------------------------------------------------------------------------------
 
     @rule()
-    def look(self) -> None:
-        """Builds on the last look, and decides as one that reads everything."""
+    def inspect(self) -> None:
+        """Builds on the last inspection, and decides as one that reads everything."""
         self.seen = check_advanced(self.history.table, self.seen)
 
     # -- time ------------------------------------------------------------------------------------------------------

@@ -107,7 +107,7 @@ def test_a_night_and_vacuums(in_airflow: Callable[[str], str], tmp_path: Path) -
     clean = DeltaBuilder(str(tmp_path / "clean")).create(pa.schema([("id", pa.int64())]))
     clean.append(pa.table({"id": [1]}))
     for name in ("old", "older"):
-        # The first deletion vector is out of use since ten days.
+        # The first deletion vector is unneeded since ten days.
         old = table(tmp_path, name, lambda: clock() - 10 * 86_400_000)
         old.delete(lambda rows: pc.less(rows["id"], 500))
     (tmp_path / "vacuums.yaml").write_text("tables: [{path: old}, {path: a}, {path: gone}, {path: older}]\n")

@@ -189,7 +189,7 @@ def make_location(tmp_path: Path) -> Iterator[MakeLocation]:
 def test_a_run_that_fails_says_where_to_look(make_location: MakeLocation, tmp_path: Path) -> None:
     location = make_location("tables: [{path: nothing}]")
     with pytest.raises(DvMaintenanceError, match=r"the Dagster run of nothing failed.*dagster\.log"):
-        location.look(["nothing"])
+        location.tick(["nothing"])
     assert "RUN_FAILURE" in (tmp_path / "dagster.log").read_text()
 
 

@@ -74,7 +74,7 @@ def test_a_vacuum_says_its_batches(table: str, capsys: pytest.CaptureFixture[str
     purge(table, capsys)
     assert cli.main(["vacuum", table, "--retention", "0h", "--allow-short-retention", "-v"]) == 0
     said = capsys.readouterr().err
-    assert "looking for files out of use" in said
+    assert "looking for unneeded files" in said
     assert re.search(r"batch of \d+ files: \d+ deleted, 0 needed by now", said)
 
 

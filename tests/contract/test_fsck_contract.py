@@ -15,7 +15,7 @@ from dv_maintenance.cli import main
 from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.errors import DamagedTableError, DvMaintenanceError, RefusedError
 from dv_maintenance.maintenance.execution.apply import purge
-from dv_maintenance.maintenance.fsck import FsckReport, damage_of, deep, fsck, look
+from dv_maintenance.maintenance.fsck import FsckReport, damage_of, deep, fsck, quick_check
 from dv_maintenance.maintenance.read import read
 from dv_maintenance.maintenance.undelete import undelete
 from dv_maintenance.maintenance.vacuum import vacuum
@@ -341,7 +341,7 @@ def test_files_that_later_versions_no_longer_need(tmp_path: Path) -> None:
     table.delete_where(lambda _, row: row == 1)
     (tmp_path / "t" / first).unlink()
     (tmp_path / "t" / second).unlink()
-    assert len(look(table, snapshot).faults) == 2
+    assert len(quick_check(table, snapshot).faults) == 2
     assert [each.path for each in damage_of(table, snapshot) or ()] == [second]
     assert damage_of(table, snapshot, most=1) is None
 

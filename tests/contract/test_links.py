@@ -88,7 +88,7 @@ def _contents(folder: Path) -> dict[Path, bytes | None]:
 
 @pytest.fixture(scope="module")
 def templates(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """Tables with files in quarantine, others that are out of use, manifests and a checkpoint where there are such."""
+    """Tables with files in quarantine, others that are unneeded, manifests and a checkpoint where there are such."""
     made: dict[str, Path] = {}
 
     def make(kind: str) -> Path:

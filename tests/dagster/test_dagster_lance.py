@@ -27,7 +27,7 @@ OPTIMIZE, VACUUM = (dg.AssetKey(["docs", "dv", f"docs_{job}"]) for job in ("opti
 
 
 class Lake:
-    """``docs``: 1000 ids in 2 fragments, the even ones of the first 500 deleted, and as much as that out of use."""
+    """``docs``: 1000 ids in 2 fragments, the even ones of the first 500 deleted, and as much as that unneeded."""
 
     def __init__(self, folder: Path, lance: ModuleType) -> None:
         self.lance = lance
@@ -175,7 +175,7 @@ def test_vacuum_is_asked_for_once_though_it_makes_no_version(lake: Lake, ticks: 
     tick = ticks(lake.watched())
     assert tick.asked() == [VACUUM]
     assert tick.asked() == [OPTIMIZE]
-    # What the rewrite took out of use is expired at once, but looked for tomorrow.
+    # What the rewrite left unneeded is expired at once, but looked for tomorrow.
     assert tick.asked() == []
     assert tick().skip_message == "nothing is due in 1 table"
 

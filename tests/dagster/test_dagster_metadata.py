@@ -188,11 +188,11 @@ def test_a_vacuum_says_what_went() -> None:
     files = tuple(ExpiredFile(f"f{at}", kind, 512, 0) for at, kind in enumerate(("data", "data", "dv", "data")))
     report = VacuumReport(ExpiredFiles(7, 0, 0, files, {"in the current version": 5}), 4, False, 7, 9, table="t")
     entries = texts(of_vacuum(report))
-    assert entries["reason"] == "4 files (2 KiB) out of use for longer than the retention were deleted: 3 data, 1 DV."
+    assert entries["reason"] == "4 expired files (2 KiB) were deleted: 3 data, 1 DV."
     assert (entries["files_deleted"], entries["bytes_deleted"]) == (4, 2048)
     assert entries["kept"] == "5 files: in the current version"
     nothing = VacuumReport(ExpiredFiles(7, 0, 0, ()), 0, False, 7, 7, table="t")
-    assert texts(of_vacuum(nothing))["reason"] == "No file has been out of use for longer than the retention."
+    assert texts(of_vacuum(nothing))["reason"] == "No file has expired."
 
 
 def test_manifests_say_what_they_list() -> None:

@@ -17,7 +17,7 @@ from dv_maintenance.engine import rewrite as rewriting
 from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.engine.parquet.reader import SourceReader
 from dv_maintenance.engine.parquet.writer import ParquetFiles
-from dv_maintenance.engine.prefetch import open_ahead, read_ahead
+from dv_maintenance.engine.prefetch import prefetched, read_ahead
 from dv_maintenance.errors import DamagedTableError
 
 DELETED = [0, 699, 701, *range(1400, 2100), 4999]
@@ -167,7 +167,7 @@ class Opened:
 def test_files_are_opened_in_order_and_closed(most: int) -> None:
     files = Opened(3)
     found = []
-    for number in open_ahead(files.openers, most):
+    for number in prefetched(files.openers, most):
         found.append(number)
         assert number in files.open
         assert number - 1 not in files.open
@@ -180,14 +180,14 @@ def test_what_can_not_be_opened_fails_after_those_before_it(most: int) -> None:
     files = Opened(6)
     found: list[int] = []
     with pytest.raises(DamagedTableError, match="no file"):
-        found.extend(open_ahead(files.openers, most))
+        found.extend(prefetched(files.openers, most))
     assert (found, files.open) == ([0, 1, 2], set())
 
 
 @pytest.mark.parametrize("most", [0, 1, 2, 8])
 def test_no_file_stays_open_if_the_reader_stops(most: int) -> None:
     files = Opened(6)
-    with closing(open_ahead(files.openers, most)) as opened:
+    with closing(prefetched(files.openers, most)) as opened:
         assert next(opened) == 0
     assert not files.open
 
@@ -201,6 +201,6 @@ def test_the_next_file_is_opened_meanwhile() -> None:
             second.set()
         yield number
 
-    with closing(open_ahead([partial(opened, number) for number in range(2)], 1)) as files:
+    with closing(prefetched([partial(opened, number) for number in range(2)], 1)) as files:
         assert next(files) == 0
         assert second.wait(10)

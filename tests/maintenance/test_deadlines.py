@@ -150,12 +150,12 @@ def test_rows_are_gone_only_after_the_vacuum(tmp_path: Path) -> None:
 
     table.now += 15 * DAY
     maintain(table, MemoryEngine(), Policy(max_deleted_ratio=0))
-    vacuum_by = "1 file out of use must be vacuumed by 17 Jan 2002: rows deleted on 18 Dec 2001"
+    vacuum_by = "1 file that nothing needs must be vacuumed by 17 Jan 2002: rows deleted on 18 Dec 2001"
     assert found(15.1) == (None, vacuum_by)
     # Nobody vacuums.
     assert found(28.1) == ("warn", vacuum_by + limit)
     assert found(30.1) == ("error", vacuum_by + limit)
-    forgotten = "1 file out of use for more than 60d, with only rows deleted before that, must be vacuumed"
+    forgotten = "1 file unneeded for more than 60d, with only rows deleted before that, must be vacuumed"
     assert found(90) == ("error", forgotten + limit)
     table.now += 14 * DAY
     table.vacuum()
@@ -195,7 +195,7 @@ def test_rows_deleted_before_the_log_begins_are_late(tmp_path: Path) -> None:
 
 
 def test_a_quarantine_is_emptied_although_nothing_else_expires(tmp_path: Path) -> None:
-    """Files that were set aside stayed until some other file expired."""
+    """Files that were quarantined stayed until some other file expired."""
     builder = DeltaBuilder(str(tmp_path / "t")).create(
         pa.schema([("id", pa.int64())]), properties={"delta.deletedFileRetentionDuration": "interval 0 seconds"}
     )
@@ -211,7 +211,7 @@ def test_a_quarantine_is_emptied_although_nothing_else_expires(tmp_path: Path) -
     assert found is not None
     assert found.aside is not None
     deleted = table.snapshot(2).timestamp
-    assert (found.out_of_use, found.aside.files, found.by) == (None, 1, deleted + 30 * DAY)
+    assert (found.unneeded, found.aside.files, found.by) == (None, 1, deleted + 30 * DAY)
     (sentence,) = found.sentences()
     assert sentence.startswith("1 file in quarantine must be deleted there by ")
     (finding,) = check_table(lambda: table, legal, checks=["erase_within"], now=now + 29 * DAY)

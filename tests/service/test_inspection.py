@@ -1,4 +1,4 @@
-"""Looks: cheap where nothing changed, right where something did, and one bad table stops no other."""
+"""RepeatedChecks: cheap where nothing changed, right where something did, and one bad table stops no other."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_time_makes_a_vacuum_due(table: MemoryTable) -> None:
     assert soon.vacuum_checked == first.vacuum_checked
     late = inspect_table(table, last=soon, now=table.now + WEEK + HOUR)
     assert (late.changed, late.due) == (False, ("vacuum",))
-    assert late.reasons["vacuum"] == ("1 file (1 B) out of use for more than 7d",)
+    assert late.reasons["vacuum"] == ("1 file (1 B) unneeded for more than 7d",)
     # Stays due until somebody does it, however often one looks, and then no longer.
     table.now += WEEK + HOUR
     assert inspect_table(table, last=late, now=table.now).due == ("vacuum",)

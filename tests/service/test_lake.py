@@ -61,7 +61,7 @@ def test_every_table_is_a_row_and_the_worst_comes_first(lake: Path) -> None:
     assert steps[-1] == (4, 4)
 
 
-def test_files_out_of_use_can_go_later_and_then_now(tmp_path: Path) -> None:
+def test_unneeded_files_can_go_later_and_then_now(tmp_path: Path) -> None:
     builder = build(tmp_path / "lake" / "orders", deleted=10)
     builder.delete(lambda rows: pc.greater_equal(rows["id"], 0))  # every row: both files are removed
     (entry,), _ = in_folder(str(tmp_path / "lake"), Policy(), {})

@@ -53,7 +53,7 @@ def test_chosen_partitions_have_outcomes_of_their_own(watched: TableSettings) ->
 
 def test_a_vacuum_without_work_says_so(watched: TableSettings) -> None:
     outcome, after = verbs.vacuum_by_policy(watched, verbs.opened(watched))
-    assert outcome.reason == "No file has been out of use for longer than the retention."
+    assert outcome.reason == "No file has expired."
     assert outcome.numbers["files_deleted"] == 0
     assert after is None, "no version went: the log still says which of them changed data"
 

@@ -84,7 +84,7 @@ def test_a_terminal_shows_every_fact_once() -> None:
     outcome = Outcome(
         "It was done.",
         {"hidden": 1},
-        moments={"out_of_use_before": 0},
+        moments={"cutoff": 0},
         tables={"plan": ({"files": 1},), "rewrites": ({"partition": "day=1", "files": "1 -> 2", "rows": 4000},)},
         texts={"explanation": "# long"},
         details=("a detail",),
@@ -97,7 +97,7 @@ def test_a_terminal_shows_every_fact_once() -> None:
         "partition   files   rows",
         "---------  ------  -----",
         "day=1      1 -> 2  4,000",
-        "out of use before: 1970-01-01T00:00:00.000Z",
+        "cutoff: 1970-01-01T00:00:00.000Z",
         "a detail",
         "kept:",
         "  2 files: young",

@@ -1,4 +1,4 @@
-"""From which day on a vacuum may delete what is out of use: grouped by day, and true for the vacuum of that day."""
+"""From which day on a vacuum may delete unneeded files: grouped by day, and true for the vacuum of that day."""
 
 from __future__ import annotations
 
@@ -62,9 +62,9 @@ def test_what_is_announced_goes_then(path: str) -> None:
 def test_vacuum_and_check_name_the_day(path: str) -> None:
     outcome = vacuum(open_table(path), VacuumRequest(dry_run=True))
     (row,) = outcome.tables["can_go_later"]
-    assert outcome.reason.startswith("No file has been out of use for longer than the retention. 1 more file (")
+    assert outcome.reason.startswith("No file has expired. 1 more file (")
     assert outcome.reason.endswith(f") can go from {row['from']} on.")
-    assert outcome.moments["more_can_go_from"] > outcome.moments["out_of_use_before"]
+    assert outcome.moments["more_can_go_from"] > outcome.moments["cutoff"]
     (each,) = outcome.report["expiring"]
     assert (each["files"], each["bytes"]) == (1, outcome.numbers["expiring_bytes"])
     (found,) = check_table(lambda: open_table(path), checks=["retention"])

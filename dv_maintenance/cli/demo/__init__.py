@@ -130,7 +130,7 @@ def _play(config: WatchConfig, location: Location, rows: int, out: Output, *, ui
             DEMO_TABLES[name].build(table.path, round(rows * DEMO_TABLES[name].share))
         before = _states(watched, doing)
         doing("Dagster: starting, and observing all tables")
-        location.look(list(watched))
+        location.tick(list(watched))
         out.note("2/4  Dagster: running what the sensor requests, then the job for all tables ...")
         started = time.perf_counter()
         runs = location.maintain(doing)
@@ -144,7 +144,7 @@ def _play(config: WatchConfig, location: Location, rows: int, out: Output, *, ui
             doing(f"changing {name}")
             DEMO_TABLES[name].use(table.path)
         doing("Dagster: observing all tables")
-        location.look(list(watched))
+        location.tick(list(watched))
         inspections = {each.name: each for each in inspect_tables(config)[0]}
     return Report(
         tables=[

@@ -70,13 +70,13 @@ class Location:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._pool.shutdown(cancel_futures=True)
 
-    def look(self, tables: Sequence[str]) -> list[Run]:
+    def tick(self, tables: Sequence[str]) -> list[Run]:
         """Observe the tables and evaluate their checks. Raises DvMaintenanceError: a run failed; the log says why."""
         return self._call(_look, list(tables))
 
     def maintain(self, doing: Callable[[str], None] = lambda _: None) -> list[Run]:
         """Run what the sensor requests until it requests nothing, then the job for all tables, which also vacuums and
-        writes manifests. ``doing`` gets each run in words, before it starts. Raises as :meth:`look`.
+        writes manifests. ``doing`` gets each run in words, before it starts. Raises as :meth:`tick`.
         """
         runs: list[Run] = []
         for _ in range(_MAX_ROUNDS):

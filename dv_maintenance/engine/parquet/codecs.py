@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from dv_maintenance.engine.faults import reading
-from dv_maintenance.engine.prefetch import ahead, open_ahead
+from dv_maintenance.engine.prefetch import depth, prefetched
 from dv_maintenance.files.parquet_footer import read_footer
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def codec_of_sources(task: RewriteTask, storage: Storage) -> tuple[RewriteTask, 
     left = sum(source.size for source in task.scan.sources)
     sources = [each for each in sorted(task.scan.sources, key=lambda each: -each.size) if each.format == "parquet"]
     openers = [partial(opened, source) for source in sources]
-    with closing(open_ahead(openers, ahead(storage, sources, _REQUESTS))) as footers:
+    with closing(prefetched(openers, depth(storage, sources, _REQUESTS))) as footers:
         for source, footer in zip(sources, footers, strict=False):
             found += codec_bytes(footer, range(footer.num_row_groups))
             left -= source.size

@@ -17,7 +17,7 @@ from dv_maintenance.engine.parquet.codecs import codec_bytes, codec_of_sources, 
 from dv_maintenance.engine.parquet.footer import compressed_bytes, dictionary_pays
 from dv_maintenance.engine.parquet.reader import SourceReader, open_parquet
 from dv_maintenance.engine.parquet.writer import ParquetFiles
-from dv_maintenance.engine.prefetch import ahead, open_ahead
+from dv_maintenance.engine.prefetch import depth, prefetched
 from dv_maintenance.engine.scan import open_source
 from dv_maintenance.engine.writer import as_optional
 from dv_maintenance.storage import Storage
@@ -83,7 +83,7 @@ def preview(task: RewriteTask, storage_options: Mapping[str, str] | None = None)
     groups = copied = size = 0
     recoded: dict[str, list[Recoded]] = {}
     openers = [partial(open_source, source, scan, storage, known.get(source.uri)) for source in scan.sources]
-    with closing(open_ahead(openers, ahead(storage, scan.sources, _REQUESTS))) as readers:
+    with closing(prefetched(openers, depth(storage, scan.sources, _REQUESTS))) as readers:
         for source, reader in zip(scan.sources, readers, strict=True):
             if not isinstance(reader, SourceReader):
                 return None

@@ -10,8 +10,8 @@ import pyarrow.compute as pc
 
 from dv_maintenance.errors import DamagedTableError, DvMaintenanceError, RefusedError
 from dv_maintenance.maintenance.fsck.faults import CONTENT, LOG, MISSING, NULLS, Fault
-from dv_maintenance.maintenance.fsck.look import Looked, look
 from dv_maintenance.maintenance.fsck.owners import owners_of, remedies_of_owners
+from dv_maintenance.maintenance.fsck.quick import QuickCheck, quick_check
 from dv_maintenance.maintenance.fsck.report import Damage, FsckReport
 from dv_maintenance.remedies import run
 from dv_maintenance.tables.file_log import FileLogTable
@@ -66,7 +66,7 @@ def fsck(
         snapshot = table.snapshot(version)
         live = snapshot.files.num_rows if deep else 0
         step = None if on_progress is None else _steps(on_progress, live)
-        looked = look(table, snapshot, step=step)
+        looked = quick_check(table, snapshot, step=step)
         found = Read()
         if deep:
             known = {table.storage.uri_of(fault.path) for fault in looked.faults}
@@ -89,18 +89,18 @@ def damage_of(
     most : check only if the version has no more live files than this.
     kinds : look only for files of these kinds, see ``tables.fsck``.
 
-    ``None``: nothing was checked. Raises the errors of ``look``.
+    ``None``: nothing was checked. Raises the errors of ``quick_check``.
     """
     if not isinstance(table, FsckTable) or (most is not None and snapshot.files.num_rows > most):
         return None
-    faults = _still_needed(table, snapshot, look(table, snapshot, kinds=kinds).faults)
+    faults = _still_needed(table, snapshot, quick_check(table, snapshot, kinds=kinds).faults)
     owners = owners_of(table, [fault.path for fault in faults])
     return tuple(_damage(table, snapshot, fault, None, owners) for fault in faults)
 
 
 def _still_needed(table: FsckTable, snapshot: Snapshot, faults: Sequence[Fault]) -> Sequence[Fault]:
     """Without files that later versions no longer need, and that a cleaner may therefore delete any time: a table may
-    move on during a look.
+    move on during an inspection.
     """
     if not faults or table.version() == snapshot.version:
         return faults
@@ -141,7 +141,7 @@ def _of_log(table: FsckTable, version: int | None, damage: DamagedTableError, *,
 
 
 def _report(
-    table: FsckTable, snapshot: Snapshot, looked: Looked, found: Read, faults: Sequence[Fault], *, deep: bool
+    table: FsckTable, snapshot: Snapshot, looked: QuickCheck, found: Read, faults: Sequence[Fault], *, deep: bool
 ) -> FsckReport:
     hit = sorted({row for fault in faults for row in fault.files})
     since = _since(table, snapshot, faults) if faults else []
@@ -292,7 +292,7 @@ def _back_to(table: FsckTable, since: Iterable[int | None]) -> int | None:
             older = table.snapshot(back)
             if not older.files.num_rows:
                 return None
-            faults = look(table, older).faults
+            faults = quick_check(table, older).faults
         except DvMaintenanceError:
             return None  # a vacuum took it, or it is damaged too
         if not faults:

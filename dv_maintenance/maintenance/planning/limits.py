@@ -99,7 +99,7 @@ class CheckLimits(_Limits):
     small_files: RatioLimits = RatioLimits(warn=0.5)
     """Files that merging small ones would save / all files."""
     retention: RetentionLimits = RetentionLimits.model_validate({"warn": "1d", "error": "1h"})
-    """How long vacuum keeps files that are out of use; see :meth:`of_retention`."""
+    """How long vacuum keeps unneeded files; see :meth:`of_retention`."""
     manifest_lag: DurationLimits = DurationLimits.model_validate({"warn": "1h", "error": "1d"})
     """By how much the newest version is younger than the manifests."""
     maintained_within: Duration | None = Field(default=None, ge=60_000)

@@ -119,7 +119,7 @@ class Policy(BaseModel):
     prices: Prices = Field(default_factory=Prices)
     """What reads and rewrites cost."""
     retention: Duration | None = Field(default=None, ge=0)
-    """Vacuum: how long files that are out of use are kept, milliseconds. ``None``: the table's own property."""
+    """Vacuum: how long unneeded files are kept, milliseconds. ``None``: the table's own property."""
     clones: tuple[Annotated[str, Field(min_length=1)], ...] = ()
     """Vacuum: paths or URIs of the table's shallow clones, in formats that have them. The table does not know its
     clones; files that they need are kept."""

@@ -1,4 +1,4 @@
-"""What was deleted, set aside, put back, listed or renamed, as outcomes."""
+"""What was deleted, quarantined, undeleted, listed or renamed, as outcomes."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def of_vacuum(report: VacuumReport) -> Outcome:
         **{name: files for name, files in some.items() if files},
         "bytes_deleted": 0 if report.dry_run else report.bytes,
     }
-    expiring, moments = report.expiring or (), {"out_of_use_before": report.cutoff}
+    expiring, moments = report.expiring or (), {"cutoff": report.cutoff}
     if expiring:
         numbers["expiring_bytes"] = sum(each.bytes for each in expiring)
         moments["more_can_go_from"] = expiring[0].at
@@ -72,15 +72,13 @@ def of_vacuum(report: VacuumReport) -> Outcome:
 
 def _vacuumed(report: VacuumReport, kinds: dict[str, int]) -> str:
     found = sum(kinds.values()) if report.dry_run else report.deleted
-    done = "would be deleted" if report.dry_run else f"{was(found)} {'set aside' if report.quarantine else 'deleted'}"
+    done = "would be deleted" if report.dry_run else f"{was(found)} {'quarantined' if report.quarantine else 'deleted'}"
     each = ", ".join(f"{files:,} {kind}" for kind, files in kinds.items())
-    reason = "No file has been out of use for longer than the retention."
+    reason = "No file has expired."
     if kinds:
-        reason = (
-            f"{count(found, 'file')} ({size(report.bytes)}) out of use for longer than the retention {done}: {each}."
-        )
+        reason = f"{count(found, 'expired file')} ({size(report.bytes)}) {done}: {each}."
     if report.quarantine:
-        reason += f" The quarantine is {report.quarantine}; {run('undelete', report.table)} puts files back."
+        reason += f" The quarantine is {report.quarantine}; {run('undelete', report.table)} brings files back."
     if report.emptied:
         reason += (
             f" {count(report.emptied, 'file')} {was(report.emptied)} deleted from the quarantine: "
@@ -106,7 +104,7 @@ def of_undelete(report: UndeleteReport) -> Outcome:
             "the versions are unchanged, and the next vacuum removes these files again: first restore or protect a "
             "version that needs them"
         )
-    outcome = of_report(f"{count(report.files, 'file')} ({size(report.bytes)}) {would} put back.", report.to_json())
+    outcome = of_report(f"{count(report.files, 'file')} ({size(report.bytes)}) {would} undeleted.", report.to_json())
     left = tuple(f"{count(files, 'file')}: {reason}" for reason, files in kept.items() if files)
     return replace(outcome, details=tuple(details), lines={"left in quarantine": left} if left else {})
 

@@ -13,14 +13,14 @@ from dv_maintenance.service.text import count, shown, size
 if TYPE_CHECKING:
     from dv_maintenance.maintenance.fsck import Damage, FsckReport
 
-__all__ = ["Look", "of_damage", "of_fsck", "with_look"]
+__all__ = ["QuickCheck", "of_damage", "of_fsck", "with_quick_check"]
 
 
 _OLD: Final = "This is an older version: a vacuum deletes such files once the retention has passed, as intended."
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class QuickCheck:
     """A quick check of a table's files.
 
     damage : ``None``: nothing was checked.
@@ -31,22 +31,22 @@ class Look:
     error: str | None = None
 
 
-def with_look(outcome: Outcome, files: int, look: Look) -> Outcome:
+def with_quick_check(outcome: Outcome, files: int, found: QuickCheck) -> Outcome:
     """The outcome, and which of the table's live files are missing or have another size."""
-    damage = look.damage or ()
+    damage = found.damage or ()
     named = shown([of_damage(each) for each in damage])
     warnings: tuple[str, ...] = ()
     if damage:
         said = f"{count(len(damage), 'file')} that readers need {_is(len(damage))} missing or damaged"
         warnings = (f"{said}: {run('fsck')} shows how to repair the table",)
-    elif look.error is not None:
-        warnings = (f"whether all files exist is unknown: {look.error}",)
-    elif look.damage is None and files:
+    elif found.error is not None:
+        warnings = (f"whether all files exist is unknown: {found.error}",)
+    elif found.damage is None and files:
         warnings = (f"its {files:,} files were not checked: {run('fsck')} checks them",)
     if not warnings:
-        return replace(outcome, report=_with_warnings(outcome.report, (), looked=look.damage is not None, damage=()))
+        return replace(outcome, report=_with_warnings(outcome.report, (), looked=found.damage is not None, damage=()))
     lines = {**outcome.lines, "warnings": (*outcome.lines.get("warnings", ()), *warnings)}
-    report = _with_warnings(outcome.report, warnings, looked=look.damage is not None, damage=damage)
+    report = _with_warnings(outcome.report, warnings, looked=found.damage is not None, damage=damage)
     return replace(outcome, lines=lines, damage=(*outcome.damage, *named), report=report)
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from dv_maintenance.service.verbs.rewriting import PURGE, RewriteRequest, rewrite
     from dv_maintenance.service.verbs.rows import delete_rows, merge_rows, update_rows
     from dv_maintenance.service.verbs.simulation import simulate, simulate_tables, simulate_watched
-    from dv_maintenance.service.verbs.state import fsck, health, history, look, opened, plan, report_table
+    from dv_maintenance.service.verbs.state import fsck, health, history, opened, plan, quick_check, report_table
     from dv_maintenance.service.verbs.versions import checkpoint, convert, engine_sql, recount, restore
 
 __all__ = [
@@ -33,7 +33,6 @@ __all__ = [
     "fsck",
     "health",
     "history",
-    "look",
     "manifest",
     "merge_rows",
     "nothing_due",
@@ -41,6 +40,7 @@ __all__ = [
     "optimize",
     "plan",
     "plan_like_sensor",
+    "quick_check",
     "recount",
     "rename_manifests",
     "report_table",
@@ -69,7 +69,7 @@ _HOMES = {
     "fsck": "state",
     "health": "state",
     "history": "state",
-    "look": "state",
+    "quick_check": "state",
     "manifest": "files",
     "merge_rows": "rows",
     "nothing_due": "jobs",

@@ -1,4 +1,4 @@
-"""Verbs that delete, set aside, put back, list or rename files."""
+"""Verbs that delete, quarantine, undelete, list or rename files."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def vacuum(table: Table, request: VacuumRequest = VACUUM_DEFAULTS) -> Outcome:
 
 
 def undelete(table: Table, *, since: int | None = None, until: int | None = None, dry_run: bool = False) -> Outcome:
-    """Put back what vacuums set aside, from ``since`` to ``until`` (epoch milliseconds). Raises the errors of
+    """Undelete what vacuums quarantined, from ``since`` to ``until`` (epoch milliseconds). Raises the errors of
     ``maintenance.undelete``.
     """
     from dv_maintenance.maintenance.undelete import undelete as run

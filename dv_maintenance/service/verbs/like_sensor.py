@@ -78,14 +78,14 @@ def plan_like_sensor(
 
     configs : the documents of the file.
     name : of the table.
-    cursor : of a sensor or watcher; ``None``: as at its first look.
+    cursor : of a sensor or watcher; ``None``: as at its first inspection.
     orchestrator : ``None``: runs are not known.
 
     Raises
     ------
     UsageError : the file has no such table, or the cursor can't be read.
 
-    The errors of a look at the table pass through.
+    The errors of an inspection of the table pass through.
     """
     config, table = _named(configs, name)
     Cursor.from_json(cursor)
@@ -113,7 +113,7 @@ def plan_like_sensor(
     damage = (decision.reason,) if decision is not None and decision.kind == "damaged" else ()
     # A cursor has no reasons: at a version that it has seen, there are none.
     due = tuple(
-        f"{job}: {'; '.join(inspection.reasons.get(job, ('since an earlier look',)))}" for job in inspection.due
+        f"{job}: {'; '.join(inspection.reasons.get(job, ('since an earlier inspection',)))}" for job in inspection.due
     )
     return replace(
         planned,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from dv_maintenance.errors import StorageError
 from dv_maintenance.maintenance.health import health as measure
 from dv_maintenance.service.outcome import Outcome, TableReport
-from dv_maintenance.service.reports.fsck import Look, with_look
+from dv_maintenance.service.reports.fsck import QuickCheck, with_quick_check
 from dv_maintenance.service.reports.health import columns_of, of_health, of_state, with_deadlines
 from dv_maintenance.tables import open_table
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.model import Snapshot
     from dv_maintenance.tables.table import Table
 
-__all__ = ["fsck", "health", "history", "look", "opened", "plan", "report_table"]
+__all__ = ["fsck", "health", "history", "opened", "plan", "quick_check", "report_table"]
 
 
 def opened(watched: TableSettings) -> Table:
@@ -53,30 +53,30 @@ def health(table: Table, version: int | None = None, policy: Policy | None = Non
     snapshot = table.snapshot(version)
     state = of_state(measure(snapshot))
     if version is None:
-        state = with_look(state, snapshot.files.num_rows, _look(table, snapshot))
+        state = with_quick_check(state, snapshot.files.num_rows, _quick_check(table, snapshot))
     found = None if policy is None or version is not None else _to_erase(table, snapshot, policy)
     if found is None:
         return state
     return replace(with_deadlines(state, found), report={**state.report, "erasure": found.to_json()})
 
 
-def look(table: Table) -> Outcome:
+def quick_check(table: Table) -> Outcome:
     """Whether the newest version can be read: its log, and whether its files exist, unless there are very many. Raises
     the errors of reading the log.
     """
     snapshot = table.snapshot()
     reason = f"{table.format} table at version {snapshot.version}"
-    return with_look(Outcome(reason), snapshot.files.num_rows, _look(table, snapshot))
+    return with_quick_check(Outcome(reason), snapshot.files.num_rows, _quick_check(table, snapshot))
 
 
-def _look(table: Table, snapshot: Snapshot) -> Look:
+def _quick_check(table: Table, snapshot: Snapshot) -> QuickCheck:
     from dv_maintenance.maintenance.fsck import FEW, damage_of
 
     try:
-        return Look(damage_of(table, snapshot, most=FEW))
+        return QuickCheck(damage_of(table, snapshot, most=FEW))
     except StorageError as error:
         # The right to read the log is enough for all else.
-        return Look(None, str(error))
+        return QuickCheck(None, str(error))
 
 
 def fsck(

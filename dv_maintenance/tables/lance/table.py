@@ -110,12 +110,12 @@ class LanceTable(NumberedVersions, DeletesOnly):
 
     def undelete(self, *, since: int | None = None, until: int | None = None, dry_run: bool = False) -> UndeleteReport:
         from dv_maintenance.tables.lance.layout import check_folders
-        from dv_maintenance.tables.lance.vacuum.undelete import LanceReturning
+        from dv_maintenance.tables.lance.vacuum.undelete import LanceUndeleteRules
         from dv_maintenance.tables.quarantine import undelete
 
         check_folders(self.storage)
-        returning = LanceReturning(self.storage)
-        return undelete(self.storage, self.version, returning, since=since, until=until, dry_run=dry_run)
+        rules = LanceUndeleteRules(self.storage)
+        return undelete(self.storage, self.version, rules, since=since, until=until, dry_run=dry_run)
 
     def is_clone(self) -> bool:
         return bool(versions.load_manifest(self.storage)[1].base_paths)

@@ -122,11 +122,11 @@ class PaimonTable(NumberedVersions, DeletesOnly):
         return run.vacuum(self.place, request)
 
     def undelete(self, *, since: int | None = None, until: int | None = None, dry_run: bool = False) -> UndeleteReport:
-        from dv_maintenance.tables.paimon.vacuum.undelete import PaimonReturning
+        from dv_maintenance.tables.paimon.vacuum.undelete import PaimonUndeleteRules
         from dv_maintenance.tables.quarantine import undelete
 
-        returning = PaimonReturning(self.storage)
-        return undelete(self.storage, self.version, returning, since=since, until=until, dry_run=dry_run)
+        rules = PaimonUndeleteRules(self.storage)
+        return undelete(self.storage, self.version, rules, since=since, until=until, dry_run=dry_run)
 
     @property
     def engine_extension(self) -> str:

@@ -1,4 +1,4 @@
-"""The files that nothing needs: which are out of use, which are young, and which are not the table's."""
+"""The files that nothing needs: which have expired, which are young, and which are not the table's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files that a vacuum sets aside: passed by others, put back by ``undelete``, deleted when their time is over."""
+"""Files that a vacuum quarantines: passed by others, brought back by ``undelete``, deleted when their time is over."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_a_failure_says_where_files_are(table: LogWriter, monkeypatch: pytest.Mo
         patch.setattr(Storage, "move", once)
         vacuum(open_table(str(table.path)), VacuumRequest(now=NOW, guard=ASIDE))
     folder = "/".join(moved[0].split("/")[:2])
-    assert caught.value.done == f"1 of 4 expired files set aside in {folder}"
+    assert caught.value.done == f"1 of 4 expired files quarantined in {folder}"
     assert aside(table) == set(moved)
 
 
@@ -221,7 +221,7 @@ def test_an_object_store_copies_and_deletes() -> None:
 
 
 def test_two_at_once(tmp_path: Path) -> None:
-    """Every file is set aside by one of the two, and comes back."""
+    """Every file is quarantined by one of the two, and comes back."""
     calls = Process(str(make(tmp_path / "alone").path), run).finish().storage.calls
     for call in range(2, calls + 1, 4):
         table = make(tmp_path / str(call))

@@ -121,15 +121,15 @@ def test_a_vacuum_takes_versions_that_were_just_put_back(table: Path, monkeypatc
 
 def test_a_vacuum_takes_files_of_versions_that_were_just_put_back(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened(table).vacuum(VacuumRequest(guard=ASIDE))
-    real = undeleting.LanceReturning.settle
+    real = undeleting.LanceUndeleteRules.settle
 
-    def settle(rules: undeleting.LanceReturning, paths: list[str]) -> None:
+    def settle(rules: undeleting.LanceUndeleteRules, paths: list[str]) -> None:
         for path in paths:
             if path.startswith("_deletions/"):
                 (table / path).unlink()
         real(rules, paths)
 
-    monkeypatch.setattr(undeleting.LanceReturning, "settle", settle)
+    monkeypatch.setattr(undeleting.LanceUndeleteRules, "settle", settle)
     with pytest.raises(ConflictError, match="version 4 was restored, but a concurrent vacuum deleted"):
         opened(table).undelete()
 

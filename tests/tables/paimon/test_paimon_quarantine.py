@@ -178,10 +178,10 @@ def test_files_outside_of_the_table_are_refused(tmp_path: Path) -> None:
     table.commit("APPEND", add=[first])
     table.commit("OVERWRITE", add=[table.new_file()], delete=[first])
     before = table.everything()
-    with pytest.raises(RefusedError, match="lies outside the table's folder, and can't be set aside"):
+    with pytest.raises(RefusedError, match="lies outside the table's folder, and can't be quarantined"):
         table.vacuum(guard=ASIDE)
     assert (table.everything(), place.exists()) == (before, True)
-    assert "set aside" in (table.vacuum(guard=ASIDE, dry_run=True).refused or "")
+    assert "quarantined" in (table.vacuum(guard=ASIDE, dry_run=True).refused or "")
     table.vacuum(guard=VacuumGuard(1))
     assert not place.exists()
 

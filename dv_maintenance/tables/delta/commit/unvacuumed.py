@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from dv_maintenance.errors import ConflictError
 from dv_maintenance.tables.delta.commit.live_file import LiveFile
 from dv_maintenance.tables.delta.commit.presence import Presence, listed, presence_of
-from dv_maintenance.tables.delta.vacuum.running import at_work
+from dv_maintenance.tables.delta.vacuum.running import running_vacuums
 
 if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
@@ -41,7 +41,7 @@ def check_unvacuumed(storage: Storage, since: Since, actions: Sequence[Action]) 
     if gone := [path for found in checks for path in found.unusable]:
         raise _conflict(storage, since, f"a vacuum deleted new files before they were committed: {listed(gone)}")
     oldest = min(_times(checks), default=None)
-    for mark in at_work(since.vacuums):
+    for mark in running_vacuums(since.vacuums):
         if oldest is not None and oldest < mark.cutoff:
             raise _conflict(
                 storage,

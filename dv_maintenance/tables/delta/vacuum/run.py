@@ -116,7 +116,7 @@ def vacuum(storage: Storage, request: VacuumRequest = VACUUM_DEFAULTS) -> Vacuum
         try:
             write_watermark(storage, rules.watermark)
         except StorageError as error:
-            error.done = f"{result.deleted} expired files deleted or set aside"
+            error.done = f"{result.deleted} expired files deleted or quarantined"
             raise
     return result
 
@@ -297,7 +297,7 @@ class _Rules:
         return LIVE if self.since is not None and self.since.needs(file.path) else None
 
     def _came_back(self, sweep: Sweep) -> DvMaintenanceError | None:
-        """The failure to report if a version up to the END names deleted files again; files set aside are put back."""
+        """The failure to report if a version up to the END names deleted files again; it undeletes quarantined ones."""
         since = self.since
         if since is None or not sweep.files:
             return None

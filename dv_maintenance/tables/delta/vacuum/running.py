@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
     from dv_maintenance.tables.delta.log.actions import Action
 
-__all__ = ["END", "START", "VacuumMark", "at_work", "marks_before", "marks_of"]
+__all__ = ["END", "START", "VacuumMark", "marks_before", "marks_of", "running_vacuums"]
 
 START: Final = "VACUUM START"
 END: Final = "VACUUM END"
@@ -60,7 +60,7 @@ def marks_of(version: int, info: Mapping[str, Any]) -> tuple[VacuumMark, ...]:
             return ()
 
 
-def at_work(marks: Iterable[VacuumMark]) -> list[VacuumMark]:
+def running_vacuums(marks: Iterable[VacuumMark]) -> list[VacuumMark]:
     """The STARTs that no END closes, oldest first. ``marks``: those of a stretch of history, oldest first."""
     found: list[VacuumMark] = []
     for mark in marks:

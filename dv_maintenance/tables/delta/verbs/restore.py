@@ -43,7 +43,7 @@ from dv_maintenance.tables.delta.log.bulk import dv_ids
 from dv_maintenance.tables.delta.log.replay import full_state
 from dv_maintenance.tables.delta.log.timeline import version_at
 from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
-from dv_maintenance.tables.delta.vacuum.running import VacuumMark, at_work, marks_before
+from dv_maintenance.tables.delta.vacuum.running import VacuumMark, marks_before, running_vacuums
 from dv_maintenance.tables.delta.verbs.restored_state import (
     restored_domains,
     restored_metadata,
@@ -212,7 +212,7 @@ class _Restore:
 
     def refuse_beside_vacuums(self, since: Sequence[VacuumMark]) -> None:
         """``since``: marks of the versions after the one that the restore began with."""
-        found = [mark for mark in at_work([*self._marks, *since]) if mark.version not in self.vacuums_over]
+        found = [mark for mark in running_vacuums([*self._marks, *since]) if mark.version not in self.vacuums_over]
         if found:
             first = found[0]
             raise self._refused(

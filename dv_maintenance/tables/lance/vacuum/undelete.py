@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
     from dv_maintenance.tables.quarantine import Restored
 
-__all__ = ["LanceReturning"]
+__all__ = ["LanceUndeleteRules"]
 
 NAMING: Final = "the table's manifests now have another naming scheme"
 NEWER: Final = "of a version that the table does not have yet: the table was recreated"
@@ -31,8 +31,8 @@ UNREADABLE: Final = "of a version whose manifest can't be read"
 
 
 @dataclass(frozen=True, slots=True)
-class LanceReturning:
-    """See ``quarantine.Returning``."""
+class LanceUndeleteRules:
+    """See ``quarantine.UndeleteRules``."""
 
     storage: Storage
 

@@ -53,7 +53,7 @@ class Removal:
             written = f"{self.written[-1].path} was written" if self.written else None
             return written and f"nothing was deleted, but {written}; a later run would write it as well"
         until = f", snapshots up to {self.removed[-1].id} among them" if self.removed else ""
-        verb = "deleted" if self.sweep.folder is None else f"set aside in {self.sweep.folder}"
+        verb = "deleted" if self.sweep.folder is None else f"quarantined in {self.sweep.folder}"
         return f"{self.sweep.deleted} of {planned} files {verb}{until}; a later run handles the rest"
 
     def delete_snapshots(self, decision: Decision, files: Sequence[ExpiredFile]) -> None:

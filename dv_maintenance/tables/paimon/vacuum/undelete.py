@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
     from dv_maintenance.tables.quarantine import Restored
 
-__all__ = ["PaimonReturning"]
+__all__ = ["PaimonUndeleteRules"]
 
 GAP: Final = "older than snapshots that are gone: there would be a gap"
 NEWER: Final = "of a snapshot that the table does not have yet: the table was rolled back or recreated"
@@ -42,8 +42,8 @@ class _File:
 
 
 @dataclass(frozen=True, slots=True)
-class PaimonReturning:
-    """See ``quarantine.Returning``. ``storage``: storage of the table's root."""
+class PaimonUndeleteRules:
+    """See ``quarantine.UndeleteRules``. ``storage``: storage of the table's root."""
 
     storage: Storage
 

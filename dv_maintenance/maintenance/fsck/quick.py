@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.fsck import FsckTable
     from dv_maintenance.tables.model import Snapshot
 
-__all__ = ["Looked", "look"]
+__all__ = ["QuickCheck", "quick_check"]
 
 Step = Callable[[int, int], None]
 
@@ -27,7 +27,7 @@ _UNKNOWN: Final = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
+class QuickCheck:
     """What a check found.
 
     needed : schema ``tables.fsck.NEEDED``.
@@ -41,9 +41,9 @@ class Looked:
     faults: tuple[Fault, ...]
 
 
-def look(
+def quick_check(
     table: FsckTable, snapshot: Snapshot, *, kinds: Collection[str] | None = None, step: Step | None = None
-) -> Looked:
+) -> QuickCheck:
     """Look for the files of these kinds, by default for all.
 
     step : called with how many files were looked for, and with their number.
@@ -57,7 +57,7 @@ def look(
     if kinds is not None:
         needed = needed.filter(pc.is_in(needed["kind"].cast(pa.string()), value_set=strings(list(kinds))))
     if not needed.num_rows:
-        return Looked(needed, {}, 0, ())
+        return QuickCheck(needed, {}, 0, ())
     coded = needed["path"].combine_chunks().dictionary_encode()
     places, paths = numbers(coded.indices), coded.dictionary.to_pylist()
     found = np.array(
@@ -71,7 +71,7 @@ def look(
     _, firsts = np.unique(places, return_index=True)
     kinds_of = pc.value_counts(needed["kind"].cast(pa.string()).take(row_numbers(firsts))).to_pylist()
     files = {each["values"]: each["counts"] for each in kinds_of}
-    return Looked(needed, files, int(found[found > 0].sum()), faults)
+    return QuickCheck(needed, files, int(found[found > 0].sum()), faults)
 
 
 def _faults(needed: pa.Table, places: Any, paths: list[str], found: Any, wrong: Any) -> tuple[Fault, ...]:

@@ -1,6 +1,6 @@
-"""What does a look cost after a few more commits, against a full look at the same version?
+"""What does an inspection cost after a few more commits, against a full inspection of the same version?
 
-    python benchmarks/bench_look.py [--files 1000000] [--commits 1000] [--new 10] [--actions 100] [--runs 5]
+    python benchmarks/bench_inspection.py [--files 1000000] [--commits 1000] [--new 10] [--actions 100] [--runs 5]
 
 Builds the log of a healthy table, where few files are worth a rewrite (no data files: nothing here reads any), and
 then, in turns and in one process, as a sensor's tick does:
@@ -8,7 +8,7 @@ then, in turns and in one process, as a sensor's tick does:
 * full: the table was never seen by this process,
 * next: the process saw it ``--new`` commits ago.
 
-Prints the medians of wall and CPU time, the ratio, and the memory of what is kept. Both looks must find the same.
+Prints the medians of wall and CPU time, the ratio, and the memory of what is kept. Both inspections must find the same.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from dv_maintenance.service.tables_file import TableSettings
 
 
 class Sensor:
-    """Looks at one table from tick to tick."""
+    """Inspects one table from tick to tick."""
 
     def __init__(self, place: str) -> None:
         self.watched = TableSettings(path=place, name="table", jobs=("optimize",))
@@ -42,7 +42,7 @@ class Sensor:
         self.observer = Observer(data_versions=True, checks=True)
         self.last = TableState(Inspection("table"))
 
-    def look(self) -> tuple[Observation, float, float]:
+    def inspect(self) -> tuple[Observation, float, float]:
         wall, cpu = time.perf_counter(), time.process_time()
         found = self.observer.observe(self.watched, self.last, self.observer.probe(self.watched, self.last), busy=False)
         times = time.perf_counter() - wall, time.process_time() - cpu
@@ -69,24 +69,24 @@ def main() -> None:
         newest = sorted(name for name in os.listdir(commits) if name.endswith(".json"))[-options.new :]
         os.makedirs(aside)
         sensor = Sensor(place)
-        sensor.look()  # imports
+        sensor.inspect()  # imports
         times: dict[str, list[tuple[float, float]]] = {"full": [], "next": []}
         for _ in range(options.runs):
             sensor.restart()
-            whole, *full = sensor.look()
+            whole, *full = sensor.inspect()
             times["full"].append((full[0], full[1]))
             for name in newest:
                 shutil.move(os.path.join(commits, name), aside)
             sensor.restart()
-            sensor.look()
+            sensor.inspect()
             for name in newest:
                 shutil.move(os.path.join(aside, name), commits)
-            found, *new = sensor.look()
+            found, *new = sensor.inspect()
             times["next"].append((new[0], new[1]))
             assert found.inspection == whole.inspection
             assert found.inspection.health == whole.inspection.health
         kept = kept_snapshots().bytes >> 20
-    print(f"{'look':10}{'wall s':>10}{'CPU s':>10}")
+    print(f"{'inspection':10}{'wall s':>10}{'CPU s':>10}")
     medians = {name: [statistics.median(column) for column in zip(*rows, strict=True)] for name, rows in times.items()}
     for name, (wall, cpu) in medians.items():
         print(f"{name:10}{wall:10.3f}{cpu:10.3f}")
