@@ -131,6 +131,12 @@ def test_yaml_loads(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
                 "folders": []
             }
             load_tables(WatchConfig.model_validate(body), len(component.tables or ()))
+    elif name == "catalogs.yaml":
+        from dv_maintenance.catalogs import configured
+
+        monkeypatch.setenv("UC_TOKEN", "secret")
+        monkeypatch.setenv("DVM_CATALOGS", str(file))
+        assert set(configured()) == {"unity"}
     elif name == "run.yaml":
         import dagster as dg
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.table import Table
 
 __all__ = [
+    "CATALOGS",
     "CatalogTable",
     "Location",
     "TableFormat",
@@ -36,6 +37,8 @@ __all__ = [
     "register",
 ]
 
+CATALOGS: Final = "DVM_CATALOGS"
+"""The environment variable that names the file with the catalogs."""
 _ENTRY_POINTS: Final = "dv_maintenance.table_formats"
 _HERE: Final = ("delta", "lance", "paimon", "iceberg")
 
@@ -195,12 +198,20 @@ def known_format(name: str | None) -> TableFormat | None:
 
 
 def in_catalog(place: str, storage_options: Mapping[str, str] | None = None) -> Table | None:
-    """The table ``FORMAT:CATALOG.NAMESPACE.TABLE``; ``None`` if the place is a path or URI. Raises what the format's
-    ``locate`` raises.
+    """The table ``FORMAT:CATALOG.NAMESPACE.TABLE``, or ``CATALOG.….TABLE`` of a catalog that tells formats, see
+    ``dv_maintenance.catalogs``; ``None`` if the place is a path or URI. Raises what the format's ``locate`` or the
+    catalog's ``located`` raises.
     """
     prefix, colon, name = place.partition(":")
-    if not colon or "/" in name:
+    if "/" in place:
         return None
+    if not colon:
+        if not os.environ.get(CATALOGS) or os.path.exists(place):
+            return None
+        named = import_module("dv_maintenance.catalogs").located(place, storage_options)
+        if named is None:
+            return None
+        return format_called(named[0], place).open(named[1])
     found = known_format(prefix)
     if found is None or found.locate is None:
         return None

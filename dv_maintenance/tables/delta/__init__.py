@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dv_maintenance.tables.registry import TableFormat, at_root
+from dv_maintenance.tables.registry import TableFormat, at_location
 
 __all__ = ["FORMAT"]
 
@@ -10,7 +10,7 @@ FORMAT = TableFormat(
     name="delta",
     title="Delta",
     marker="_delta_log",
-    open=at_root("dv_maintenance.tables.delta.table:DeltaTable"),
+    open=at_location("dv_maintenance.tables.delta.table:opened"),
     dv_codecs={"delta": "dv_maintenance.dv.delta:read"},
     commits="_delta_log",
     symlink_manifests=True,

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 __all__ = ["check_readable", "check_writable"]
 
 _NEWER: Final = "use a newer release of this tool, or the engine that wrote the table"
-_CATALOG: Final = frozenset({"catalogManaged", "catalogOwned", "catalogOwned-preview"})
+# The first one is the protocol's; the others are drafts of it.
+_MANAGED: Final = "catalogManaged"
+_CATALOG: Final = frozenset({_MANAGED, "catalogOwned", "catalogOwned-preview"})
 
 # Reader-writer features: named on both sides of a protocol, or on neither.
 _READABLE: Final = frozenset(
@@ -121,26 +123,35 @@ _BY_THE_ENGINE: Final = Remedy(
 )
 
 
-def check_readable(protocol: Protocol, *, table: str) -> None:
+def check_readable(protocol: Protocol, *, table: str, managed: bool = False) -> None:
     """Refuse a table that cannot be read.
+
+    managed : a catalog said which commits make up the log.
 
     Raises
     ------
-    DamagedTableError : the protocol contradicts itself.
+    DamagedTableError : the protocol contradicts itself, or what the catalog says.
     UnsupportedFeatureError : the table has features that we do not understand; names them.
     """
     _check_version("reader", protocol.min_reader, FEATURE_READER, table)
     _check_consistent(protocol, table)
     # A catalog's commits are not in the log: only the catalog knows the newest version.
-    managed = (protocol.features("reader") | protocol.features("writer")) & _CATALOG
-    if managed:
+    by_catalog = (protocol.features("reader") | protocol.features("writer")) & _CATALOG
+    if managed and _MANAGED not in by_catalog:
+        raise DamagedTableError(
+            f"its catalog ratifies commits, but the table lacks the feature {_MANAGED}",
+            table=table,
+            next_step="ask the operator of the catalog",
+        )
+    if by_catalog - ({_MANAGED} if managed else set()):
         raise _unsupported(
             "the table is managed by a catalog, which alone knows its newest version",
-            managed,
+            by_catalog,
             table,
-            "maintain it through its catalog",
+            f"maintain it through its catalog; a table with {_MANAGED} can be read here by its name "
+            "(UNITY.CATALOG.SCHEMA.TABLE)",
         )
-    unknown = protocol.features("reader") - _READABLE
+    unknown = protocol.features("reader") - _READABLE - ({_MANAGED} if managed else set())
     _refuse_known(unknown, table)
     if unknown:
         raise _unsupported(
@@ -165,7 +176,17 @@ def check_writable(snapshot: DeltaSnapshot, operation: str) -> None:
     if operation not in _OPERATIONS:
         raise UsageError(f"unknown operation {operation!r}", next_step=f"use one of {', '.join(_OPERATIONS)}")
     table, protocol = snapshot.table, snapshot.protocol
-    check_readable(protocol, table=table)
+    managed = _MANAGED in protocol.features("writer")
+    check_readable(protocol, table=table, managed=managed)
+    if managed:
+        raise _unsupported(
+            f"its catalog ratifies the commits of the table, and this release only reads such tables, so {operation} "
+            "leaves it alone",
+            (_MANAGED,),
+            table,
+            "maintain it with an engine of its catalog",
+            snapshot.version,
+        )
     _check_version("writer", protocol.min_writer, FEATURE_WRITER, table)
     if not snapshot.metadata.schema_string:
         raise DamagedTableError("the log has no schema", table=table, version=snapshot.version)

@@ -14,6 +14,7 @@ from dv_maintenance.errors import DamagedTableError, DvMaintenanceError
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables.delta.features import check_readable
 from dv_maintenance.tables.delta.log.actions import Metadata, Protocol, Transaction
+from dv_maintenance.tables.delta.log.ratified import RatifiedStorage
 from dv_maintenance.tables.delta.log.replay import TOMBSTONE_COLUMNS, State, replay, tombstone_table
 from dv_maintenance.tables.delta.log.segment import LogSegment, read_commit, segment
 from dv_maintenance.tables.delta.rows.files import ADD_COLUMNS, duplicate_paths, files_table
@@ -68,7 +69,7 @@ def _snapshot(storage: Storage, files: LogSegment, state: State, warnings: tuple
             version=files.version,
             next_step="restore the missing commits from a backup",
         )
-    check_readable(state.protocol, table=storage.uri)
+    check_readable(state.protocol, table=storage.uri, managed=isinstance(storage, RatifiedStorage))
     metadata = state.metadata or Metadata(id="", schema_string="")
     try:
         rows = files_table(state.adds, metadata)

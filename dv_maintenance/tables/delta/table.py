@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.delta.vacuum import retention
     from dv_maintenance.tables.delta.verbs import convert, downgrade, engine_sql, manifest, recount, restore
     from dv_maintenance.tables.model import Change, Snapshot
+    from dv_maintenance.tables.registry import Location
     from dv_maintenance.tables.reports import UndeleteReport, VacuumReport
     from dv_maintenance.tables.table import Table
     from dv_maintenance.tables.work import SourceFile
@@ -39,7 +40,7 @@ else:
         f"{__package__}.verbs", "convert", "downgrade", "engine_sql", "manifest", "recount", "restore"
     )
 
-__all__ = ["DeltaTable"]
+__all__ = ["DeltaTable", "opened"]
 
 _of_storage = Receiver[Storage]("storage")
 
@@ -142,6 +143,17 @@ class DeltaTable(NumberedVersions):
 
     def engine_sources(self, snapshot: DeltaSnapshot) -> Iterable[SourceFile]:
         return (task.sources[0] for task in self.scan_tasks(snapshot))
+
+
+def opened(location: Location) -> DeltaTable:
+    """The table at a location. Of one whose commits a catalog ratifies, the log is as the catalog says. Raises
+    UnsupportedFeatureError for a catalog that does not say whether it does.
+    """
+    if location.catalog is None:
+        return DeltaTable(location.storage)
+    from dv_maintenance.tables.delta.log.ratified import managed_storage
+
+    return DeltaTable(managed_storage(location))
 
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import orjson
 
-from dv_maintenance.errors import DamagedTableError, StorageUnavailableError, UsageError
+from dv_maintenance.errors import DamagedTableError, StorageUnavailableError, TableNotFoundError, UsageError
 from dv_maintenance.storage import FileInfo, Storage, stamp_of
 from dv_maintenance.tables.delta.log.actions import Action
 from dv_maintenance.tables.delta.log.pointer import hinted
@@ -339,6 +339,8 @@ def _list(storage: Storage, start: int | None) -> _Listing:
     after = None if start is None else f"{LOG}/{start:020d}"
     try:
         found = storage.list(LOG, after=after)
+    except TableNotFoundError:  # a catalog says so
+        raise
     except FileNotFoundError:
         found = []
     if not found and start is None:

@@ -31,6 +31,7 @@ from dv_maintenance.tables.delta.commit.conflicts import logical_key
 from dv_maintenance.tables.delta.commit.live_file import LiveFile
 from dv_maintenance.tables.delta.features import check_readable
 from dv_maintenance.tables.delta.log.actions import Action, Metadata, Protocol
+from dv_maintenance.tables.delta.log.ratified import RatifiedStorage
 from dv_maintenance.tables.delta.log.replay import replay
 from dv_maintenance.tables.delta.log.segment import CommitFile, commit_files, read_commits, segment
 from dv_maintenance.tables.delta.log.timeline import CLOCK_SLACK, modified_times
@@ -130,7 +131,7 @@ def _head(storage: Storage, version: int) -> _Head:
     state = replay(storage, segment(storage, version))
     if state.protocol is None or state.metadata is None or not state.metadata.schema_string:
         raise DamagedTableError("the log has no protocol or no schema", table=storage.uri, version=version)
-    check_readable(state.protocol, table=storage.uri)
+    check_readable(state.protocol, table=storage.uri, managed=isinstance(storage, RatifiedStorage))
     return _Head(version, state.protocol, state.metadata)
 
 

@@ -1,0 +1,80 @@
+"""Catalogs that name tables: ``CATALOG.…``, for the catalogs that the file named by ``DVM_CATALOGS`` describes.
+
+.. code-block:: yaml
+
+    catalogs:
+      unity: {type: unity, uri: "https://host", token: "${UC_TOKEN}"}
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from dv_maintenance.config import expand_env, load_yaml, validate
+from dv_maintenance.errors import UsageError
+from dv_maintenance.tables.registry import CATALOGS, Location
+
+__all__ = ["CatalogSettings", "configured", "located"]
+
+_KINDS: Final = {"unity": "dv_maintenance.catalogs.unity:located"}
+
+
+class CatalogSettings(BaseModel):
+    """How to reach a catalog."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    type: Literal["unity"]
+    uri: str = Field(pattern=r"^https?://")
+    token: str | None = Field(default=None, repr=False)
+
+    @field_validator("uri", "token")
+    @classmethod
+    def _expanded(cls, value: str | None) -> str | None:
+        return None if value is None else expand_env(value)
+
+
+class _File(BaseModel):
+    # Other keys are those of a file of tables, which may be the same file.
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    catalogs: Mapping[str, CatalogSettings] = {}
+
+
+def configured() -> Mapping[str, CatalogSettings]:
+    """The catalogs by name; none without a file.
+
+    Raises
+    ------
+    UsageError : names the file, and the line and key that are wrong.
+    """
+    path = os.environ.get(CATALOGS)
+    if not path:
+        return {}
+    return validate(_File, load_yaml(path), what="catalogs").catalogs
+
+
+def located(name: str, storage_options: Mapping[str, str] | None = None) -> tuple[str, Location] | None:
+    """Format and location of the table of this name; ``None`` if it begins with the name of no catalog.
+
+    Raises
+    ------
+    UsageError : see :func:`configured`; or it is not the name of a table.
+    TableNotFoundError, UnsupportedFeatureError, StorageDeniedError, StorageUnavailableError : as the catalog's module.
+    """
+    catalog, dot, rest = name.partition(".")
+    if not dot or not os.environ.get(CATALOGS):
+        return None
+    settings = configured().get(catalog)
+    if settings is None:
+        return None
+    if not all(rest.split(".")):
+        raise UsageError(f"{name!r} is not the name of a table", next_step=f"write {catalog}.CATALOG.SCHEMA.TABLE")
+    module, _, function = _KINDS[settings.type].partition(":")
+    found: tuple[str, Location] = getattr(import_module(module), function)(name, settings, storage_options or {})
+    return found

@@ -1,0 +1,151 @@
+"""The log of a table whose commits a catalog ratifies (protocol: Catalog-managed tables).
+
+The catalog says which version is the newest, and which file is the commit of a version, until that is published as
+``<version>.json``. Everything else in ``_delta_log`` is as usual, up to that version. Files of ``_staged_commits`` that
+the catalog does not name prove nothing: they may be unfinished, or have lost.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
+
+from dv_maintenance.errors import DamagedTableError, RefusedError, UnsupportedFeatureError
+from dv_maintenance.storage import FileInfo, Storage
+from dv_maintenance.tables.registry import CatalogTable, Location
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["HeldCommit", "ManagingCatalog", "Ratified", "RatifiedStorage", "managed_storage"]
+
+_LOG: Final = "_delta_log"
+_STAGED: Final = f"{_LOG}/_staged_commits/"
+_COMMIT: Final = re.compile(rf"{_LOG}/(\d{{20}})\.json")
+# The last version that a file of the log is about.
+_ABOUT: Final = re.compile(rf"{_LOG}/(?:\d{{20}}\.)?(\d{{20}})\.(?:json|crc|compacted\.json|checkpoint\..*)")
+
+
+@dataclass(frozen=True, slots=True)
+class HeldCommit:
+    """A ratified commit that the catalog still names. ``name``: in ``_staged_commits``. ``modified``: epoch
+    milliseconds.
+    """
+
+    name: str
+    size: int
+    modified: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ratified:
+    """What the catalog says. ``latest``: the newest version. ``held``: by version, in any order."""
+
+    latest: int
+    held: Mapping[int, HeldCommit] = field(default_factory=dict)
+
+
+@runtime_checkable
+class ManagingCatalog(CatalogTable, Protocol):
+    """The handle of a table in a catalog that may ratify its commits."""
+
+    @property
+    def managed(self) -> bool: ...
+
+    def ratified(self) -> Ratified:
+        """One request. Raises StorageError, TableNotFoundError, DamagedTableError."""
+
+
+def managed_storage(location: Location) -> Storage:
+    """The storage of a table that a catalog named."""
+    catalog = location.catalog
+    if not isinstance(catalog, ManagingCatalog):
+        raise UnsupportedFeatureError(
+            f"{catalog.name if catalog else 'it'} is a table of a catalog that this format does not ask",
+            features=("tables of a catalog",),
+            table=location.storage.uri,
+            next_step="open the table by its path if the catalog leaves commits to the files",
+        )
+    return RatifiedStorage(location.storage, catalog) if catalog.managed else location.storage
+
+
+class RatifiedStorage(Storage):
+    """The files of a table, with a log as its catalog says. Each listing of the log asks the catalog once; what is read
+    afterwards is what that answer named. Nothing is written: a commit by files alone would destroy the table.
+    """
+
+    def __init__(self, storage: Storage, catalog: ManagingCatalog) -> None:
+        super().__init__(storage.uri, storage.options)
+        self.catalog = catalog
+        self._answer: Ratified | None = None
+
+    def _ask(self) -> Ratified:
+        self._answer = found = self.catalog.ratified()
+        versions = sorted(found.held)
+        if versions and versions != list(range(versions[0], found.latest + 1)):
+            raise self._damaged(f"the catalog names commits {versions}, but {found.latest} as the newest version")
+        for each in found.held.values():
+            if each.name in {"", ".", ".."} or "/" in each.name or "\\" in each.name:
+                raise self._damaged(f"the catalog names a commit {each.name!r}, which is not the name of a file")
+        return found
+
+    def _damaged(self, what: str) -> DamagedTableError:
+        return DamagedTableError(
+            f"{self.catalog.name}: {what}", table=self.uri, next_step="ask the operator of the catalog"
+        )
+
+    def _stored(self, path: str) -> tuple[str, HeldCommit | None]:
+        """Where the bytes of a path are, and the held commit that they must be."""
+        if (match := _COMMIT.fullmatch(path)) is None:
+            return path, None
+        now, version = self._answer or self._ask(), int(match[1])
+        if version > now.latest:
+            raise FileNotFoundError(path)
+        held = now.held.get(version)
+        return (path, None) if held is None else (_STAGED + held.name, held)
+
+    def list(self, prefix: str = "", *, after: str | None = None, staged: bool = False) -> list[FileInfo]:
+        if prefix != _LOG:
+            return super().list(prefix, after=after, staged=staged)
+        now = self._ask()
+        found = {info.path: info for info in super().list(prefix, after=after, staged=staged)}
+        found = {path: info for path, info in found.items() if not path.startswith(_STAGED)}
+        above = {path for path in found if (match := _ABOUT.fullmatch(path)) and int(match[1]) > now.latest}
+        if above and not now.latest:
+            raise RefusedError(
+                f"{self.catalog.name} has ratified no commit, but the log has later ones",
+                table=self.uri,
+                next_step="the table was registered with its history: commit to it once through the catalog",
+            )
+        for version, held in now.held.items():
+            path = f"{_LOG}/{version:020d}.json"
+            if after is None or path > after:
+                found[path] = FileInfo(path, held.size, held.modified)
+        return [found[path] for path in sorted(found.keys() - above)]
+
+    def get(self, path: str) -> bytes:
+        place, held = self._stored(path)
+        data = super().get(place)
+        if held is not None and len(data) != held.size:
+            raise self._damaged(f"{place} has {len(data)} bytes, not the {held.size} that were ratified")
+        return data
+
+    def get_range(self, path: str, start: int, length: int) -> bytes:
+        return super().get_range(self._stored(path)[0], start, length)
+
+    def head(self, path: str) -> FileInfo:
+        place, held = self._stored(path)
+        return super().head(place) if held is None else FileInfo(path, held.size, held.modified)
+
+    def open_input(self, path: str, size: int | None = None) -> pa.NativeFile:
+        return super().open_input(self._stored(path)[0], size)
+
+    def check_target(self, path: str) -> None:
+        raise RefusedError(
+            f"{self.catalog.name} ratifies the commits of this table, and this release only reads it: {path} is not "
+            "written",
+            table=self.uri,
+            next_step="maintain it with an engine of its catalog",
+        )

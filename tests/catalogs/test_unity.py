@@ -1,0 +1,257 @@
+"""Tables of Unity Catalog: managed ones as the catalog says, external ones as at a path."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from golden_tables import NotThere
+from support.places import GOLDEN
+from support.unity import TOKEN, Unity, unity
+
+from dv_maintenance.cli import main
+from dv_maintenance.errors import (
+    DamagedTableError,
+    DvMaintenanceError,
+    RefusedError,
+    StorageDeniedError,
+    StorageUnavailableError,
+    TableNotFoundError,
+    UnsupportedFeatureError,
+    UsageError,
+)
+from dv_maintenance.maintenance.read import read
+from dv_maintenance.tables import open_table
+from dv_maintenance.testing.delta_builder import DeltaBuilder
+
+TABLES = GOLDEN / "unity"
+EXPECTED = json.loads((TABLES / "expected.json").read_text()) if TABLES.is_dir() else {}
+VERSIONS = [
+    pytest.param(name, int(version), rows, id=f"{name}-{version}")
+    for name, each in EXPECTED.items()
+    for version, rows in each["versions"].items()
+] or [pytest.param(NotThere("unity"), 0, [], id="missing")]
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Unity]:
+    with unity() as made:
+        (tmp_path / "catalogs.yaml").write_text(
+            f"catalogs:\n  uc: {{type: unity, uri: '{made.url}', token: '${{UC_TOKEN}}'}}\ntables: []\n"
+        )
+        monkeypatch.setenv("DVM_CATALOGS", str(tmp_path / "catalogs.yaml"))
+        monkeypatch.setenv("UC_TOKEN", TOKEN)
+        monkeypatch.setattr("dv_maintenance.catalogs.unity._PAUSE", 0.0)
+        yield made
+
+
+def golden_in(server: Unity, tmp_path: Path, name: str) -> Path:
+    """A copy of a golden table, which the catalog knows as ``main.golden.NAME``."""
+    place = tmp_path / name
+    shutil.copytree(TABLES / name, place)
+    table = json.loads((place / "catalog.json").read_text())
+    (place / "catalog.json").unlink()
+    server.add(table.pop("name"), place.as_uri(), **{key: each for key, each in table.items() if key != "location"})
+    return place
+
+
+def rows_of(place: str, version: int | None = None) -> list[list[Any]]:
+    schema, batches = read(open_table(place), version)
+    rows = pa.Table.from_batches(batches, schema).to_pylist()
+    return sorted([list(row.values()) for row in rows], key=lambda row: row[0])
+
+
+@pytest.mark.parametrize(("name", "version", "rows"), VERSIONS)
+def test_every_version_is_what_the_catalog_says(
+    server: Unity, tmp_path: Path, name: str, version: int, rows: Any
+) -> None:
+    golden_in(server, tmp_path, name)
+    place = f"uc.main.golden.{name}"
+    if isinstance(rows, dict):
+        with pytest.raises(DamagedTableError, match="is missing"):
+            rows_of(place, version)
+        return
+    assert rows_of(place, version) == rows
+    assert open_table(place).version() == EXPECTED[name]["latest"]
+    if version == EXPECTED[name]["latest"]:
+        assert rows_of(place) == rows
+        with pytest.raises(UsageError, match=f"version {version + 1} does not exist"):
+            rows_of(place, version + 1)
+
+
+@pytest.fixture
+def staged(server: Unity, tmp_path: Path, golden: Path) -> Path:
+    del golden
+    return golden_in(server, tmp_path, "staged_tail")
+
+
+def test_verbs_that_look(server: Unity, staged: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    del staged
+    place = "uc.main.golden.staged_tail"
+    for verb, code in {"health": 0, "fsck": 0, "history": 0, "read": 0, "plan": 3}.items():
+        assert main([verb, place, "--json"]) == code, capsys.readouterr()
+        shown = capsys.readouterr()
+        assert TOKEN not in shown.out + shown.err
+    server.asked.clear()
+    assert open_table(place).version() == 3
+    assert len(server.asked) == 2, "to open it, and for the version"
+
+
+def test_nothing_is_written(server: Unity, staged: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    del server
+    before = sorted((file, file.read_bytes()) for file in staged.rglob("*") if file.is_file())
+    place = "uc.main.golden.staged_tail"
+    verbs = [["purge"], ["apply"], ["vacuum"], ["checkpoint"], ["manifest"], ["downgrade"], ["undelete"]]
+    verbs += [["restore", "--version", "1"], ["delete", "--where", "id = 1"], ["update", "--set", "s='x'"]]
+    for verb, *flags in verbs:
+        code = main(
+            [verb, place, "--engine", "local", *flags] if verb in ("purge", "delete") else [verb, place, *flags]
+        )
+        said = capsys.readouterr().err
+        assert code == 3 or (verb == "undelete" and code == 0), (verb, code, said)
+    assert sorted((file, file.read_bytes()) for file in staged.rglob("*") if file.is_file()) == before
+
+
+def test_by_path_it_is_refused(staged: Path) -> None:
+    with pytest.raises(UnsupportedFeatureError, match="catalogManaged") as caught:
+        open_table(str(staged)).snapshot()
+    assert "by its name (UNITY.CATALOG.SCHEMA.TABLE)" in str(caught.value.next_step)
+
+
+def test_an_external_table_is_one_at_a_path(server: Unity, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    builder = DeltaBuilder(str(tmp_path / "t")).create(pa.schema([("id", pa.int64())]))
+    builder.append(pa.table({"id": range(10)}))
+    builder.delete(lambda rows: pa.array([row < 4 for row in rows["id"].to_pylist()]))
+    server.add("main.a b.t", (tmp_path / "t").as_uri(), table_type="EXTERNAL")
+    assert main(["purge", "uc.main.a b.t", "--engine", "local"]) == 0, capsys.readouterr()
+    assert rows_of("uc.main.a b.t") == [[number] for number in range(4, 10)]
+
+
+def damage(server: Unity, kind: str, staged: Path) -> None:
+    body = server.tables["main.golden.staged_tail"]
+    commits = body["commits"]
+    match kind:
+        case "gap":
+            del commits[1]
+        case "above":
+            body["latest-table-version"] = 2
+        case "name":
+            commits[0]["file-name"] = "../../elsewhere.json"
+        case "size":
+            commits[0]["file-size"] += 1
+        case "text":
+            commits[0]["file-size"] = "many"
+        case "gone":
+            (staged / "_delta_log" / "_staged_commits" / commits[0]["file-name"]).unlink()
+
+
+@pytest.mark.parametrize("kind", ["gap", "above", "name", "size", "text", "gone"])
+def test_what_contradicts_itself_is_damage(server: Unity, staged: Path, kind: str) -> None:
+    damage(server, kind, staged)
+    with pytest.raises(DamagedTableError):
+        rows_of("uc.main.golden.staged_tail")
+
+
+def test_numbers_may_be_texts(server: Unity, staged: Path) -> None:
+    del staged
+    body = server.tables["main.golden.staged_tail"]
+    body["latest-table-version"] = "3"
+    for each in body["commits"]:
+        each.update({key: str(value) for key, value in each.items()})
+    assert rows_of("uc.main.golden.staged_tail") == EXPECTED["staged_tail"]["versions"]["3"]
+
+
+def test_the_log_and_the_catalog_disagree(server: Unity, tmp_path: Path) -> None:
+    DeltaBuilder(str(tmp_path / "t")).create(pa.schema([("id", pa.int64())]))
+    server.add("main.s.t", (tmp_path / "t").as_uri(), latest=0)
+    with pytest.raises(DamagedTableError, match="lacks the feature catalogManaged"):
+        open_table("uc.main.s.t").snapshot()
+
+
+def test_a_table_registered_with_its_history(server: Unity, staged: Path) -> None:
+    del staged
+    body = server.tables["main.golden.staged_tail"]
+    del body["commits"], body["latest-table-version"]
+    with pytest.raises(RefusedError, match="has ratified no commit"):
+        open_table("uc.main.golden.staged_tail").snapshot()
+
+
+def test_another_table_of_that_name(server: Unity, staged: Path) -> None:
+    del staged
+    table = open_table("uc.main.golden.staged_tail")
+    assert table.version() == 3
+    server.tables["main.golden.staged_tail"]["metadata"]["table-uuid"] = "another"
+    with pytest.raises(TableNotFoundError, match="dropped and created again"):
+        table.version()
+
+
+@pytest.mark.parametrize(
+    ("faults", "error"),
+    [
+        (["busy", "drop"], None),
+        (["text"], None),
+        (["busy"] * 3, StorageUnavailableError),
+        (["drop"] * 3, StorageUnavailableError),
+        (["text"] * 3, StorageUnavailableError),
+    ],
+)
+def test_a_catalog_that_stumbles(
+    server: Unity, staged: Path, faults: list[str], error: type[DvMaintenanceError] | None
+) -> None:
+    del staged
+    server.faults[:] = faults
+    if error is None:
+        assert open_table("uc.main.golden.staged_tail").version() == 3
+        return
+    with pytest.raises(error, match=r"uc\.main\.golden\.staged_tail"):
+        open_table("uc.main.golden.staged_tail")
+
+
+def test_names_and_rights(server: Unity, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(TableNotFoundError, match=r"no such table \(table main\.s\.none does not exist\)"):
+        open_table("uc.main.s.none")
+    with pytest.raises(UsageError, match=r"is not the name of a table in Unity Catalog"):
+        open_table("uc.main.s")
+    server.add("main.s.v", "file:///nowhere", table_type="VIEW")
+    with pytest.raises(UnsupportedFeatureError, match="of the type VIEW"):
+        open_table("uc.main.s.v")
+    monkeypatch.setenv("UC_TOKEN", "hush-hush")
+    with pytest.raises(StorageDeniedError, match="no right to it") as caught:
+        open_table("uc.main.s.v")
+    assert "hush-hush" not in f"{caught.value}{caught.value.next_step}{caught.value!r}"
+
+
+def test_keys_are_those_of_the_longest_prefix(server: Unity) -> None:
+    from dv_maintenance.catalogs import located
+
+    server.add("main.s.t", "s3a://lake/sales/t", table_type="EXTERNAL")
+    server.keys["main.s.t"] = [
+        {"prefix": "s3://lake", "config": {"s3.access-key-id": "far"}},
+        {"prefix": "s3://lake/sales", "config": {"s3.access-key-id": "near", "s3.secret-access-key": "x"}},
+        {"prefix": "s3://lake/sal", "config": {"s3.access-key-id": "beside"}},
+    ]
+    found = located("uc.main.s.t", {"aws_region": "here"})
+    assert found is not None
+    storage = found[1].storage
+    assert storage.uri == "s3://lake/sales/t"
+    assert storage.options == {"aws_access_key_id": "near", "aws_secret_access_key": "x", "aws_region": "here"}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("catalogs:\n  uc: {type: glue, uri: 'http://h'}\n", r"catalogs\.yaml line 2"),
+        ("catalogs:\n  uc:\n    type: unity\n    uri: file:///x\n", r"catalogs\.yaml line 4"),
+        ("catalogs:\n  uc: {type: unity, uri: 'http://h', token: '${NOWHERE}'}\n", "NOWHERE is not set"),
+    ],
+)
+def test_settings_that_are_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, said: str) -> None:
+    (tmp_path / "catalogs.yaml").write_text(text)
+    monkeypatch.setenv("DVM_CATALOGS", str(tmp_path / "catalogs.yaml"))
+    with pytest.raises(UsageError, match=said):
+        open_table("uc.main.s.t")
