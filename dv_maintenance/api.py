@@ -81,7 +81,8 @@ def health(table: Table | str, version: int | None = None) -> Health:
 
     Parameters
     ----------
-    version : an older version; by default the newest.
+    version
+        an older version; by default the newest.
 
     Raises
     ------
@@ -97,7 +98,8 @@ def fsck(table: Table | str, version: int | None = None, *, deep: bool = False) 
 
     Raises
     ------
-    RefusedError : the format has no such check.
+    RefusedError
+        the format has no such check.
     """
     from dv_maintenance.maintenance.fsck import fsck as check
 
@@ -120,7 +122,8 @@ def read(
 
     Raises
     ------
-    UsageError : the version or a column does not exist.
+    UsageError
+        the version or a column does not exist.
     """
     import pyarrow as pa
 
@@ -135,7 +138,8 @@ def changes(table: Table | str, first: int, last: int | None = None) -> pa.Recor
 
     Raises
     ------
-    RefusedError : the format has no change feed, or it does not reach back so far.
+    RefusedError
+        the format has no change feed, or it does not reach back so far.
     """
     import pyarrow as pa
 
@@ -156,18 +160,23 @@ def plan(
     partitions: Iterable[Partition] = (),
     missing_ok: bool = False,
 ) -> MaintenancePlan:
-    """What a policy would do, and why; nothing is changed. ``repr`` explains the plan, :func:`apply` runs it.
+    """What a policy would do, and why; nothing is changed. ``repr`` explains the plan, ``apply`` runs it.
 
     Parameters
     ----------
-    purge : every deletion vector goes, whatever the thresholds, and nothing else is rewritten.
-    partitions : only these, such as ``"day=2026-11-20"`` or ``{"day": "2026-11-20"}``, in place of the policy's.
-    missing_ok : accept ``partitions`` that no live file has.
+    purge
+        every deletion vector goes, whatever the thresholds, and nothing else is rewritten.
+    partitions
+        only these, such as ``"day=2026-11-20"`` or ``{"day": "2026-11-20"}``, in place of the policy's.
+    missing_ok
+        accept ``partitions`` that no live file has.
 
     Raises
     ------
-    UsageError : one of ``partitions`` is not known to the table.
-    RefusedError, UnsupportedFeatureError : files of the table may not be rewritten.
+    UsageError
+        one of ``partitions`` is not known to the table.
+    RefusedError, UnsupportedFeatureError
+        files of the table may not be rewritten.
     """
     opened = _opened(table)
     request = RewriteRequest(policy, tuple(partitions), missing_ok, purge)
@@ -183,8 +192,10 @@ def apply(
 
     Raises
     ------
-    ConflictError : other writers replaced the files in every attempt.
-    VerificationError : a gate failed; nothing was committed.
+    ConflictError
+        other writers replaced the files in every attempt.
+    VerificationError
+        a gate failed; nothing was committed.
     """
     from dv_maintenance.maintenance.execution.apply import apply as run
 
@@ -203,7 +214,7 @@ def purge(
 ) -> ApplyReport:
     """Rewrite every file with a deletion vector, even a lone one. ``plan(table, purge=True)`` shows what it would do.
 
-    ``partitions`` and ``missing_ok`` are those of :func:`plan`. Raises as :func:`plan` and :func:`apply`.
+    ``partitions`` and ``missing_ok`` are those of ``plan``. Raises as ``plan`` and ``apply``.
     """
     opened = _opened(table)
     made = plan(opened, purge=True, partitions=partitions, missing_ok=missing_ok)
@@ -283,14 +294,19 @@ def vacuum(
 
     Parameters
     ----------
-    retention : such as ``"168h"``, or milliseconds; by default the policy's, else the table's own property.
-    policy : what else to keep (pinned versions, streams, clones), the largest share to delete, the quarantine.
-    allow_short_retention : accept a retention below the table's property: running readers may break.
-    lite : read only the log; do not list the table.
+    retention
+        such as ``"168h"``, or milliseconds; by default the policy's, else the table's own property.
+    policy
+        what else to keep (pinned versions, streams, clones), the largest share to delete, the quarantine.
+    allow_short_retention
+        accept a retention below the table's property: running readers may break.
+    lite
+        read only the log; do not list the table.
 
     Raises
     ------
-    RefusedError : the retention is too short, or the run would delete too large a share of the files.
+    RefusedError
+        the retention is too short, or the run would delete too large a share of the files.
     """
     from dv_maintenance.maintenance.vacuum import vacuum as run
 
@@ -327,12 +343,15 @@ def delete(
 
     Parameters
     ----------
-    keys : a DataFrame, or the path of a table, or of Parquet, CSV or JSON files.
+    keys
+        a DataFrame, or the path of a table, or of Parquet, CSV or JSON files.
 
     Raises
     ------
-    UsageError : Spark does not understand the condition, or a column does not exist.
-    RefusedError : the table allows no deletion vectors, or may not be changed.
+    UsageError
+        Spark does not understand the condition, or a column does not exist.
+    RefusedError
+        the table allows no deletion vectors, or may not be changed.
     """
     from dv_maintenance.dml.delete import delete as run
 
@@ -390,7 +409,8 @@ def restore(
 
     Parameters
     ----------
-    vacuums_over : versions at which vacuums began that were killed before they ended.
+    vacuums_over
+        versions at which vacuums began that were killed before they ended.
     """
     from dv_maintenance.maintenance.restore import restore as run
 
@@ -425,9 +445,12 @@ def convert(
 
     Parameters
     ----------
-    partition_types : the type of each column that folders (``day=2026-11-20``) name.
-    format : by default the first format that adopts files.
-    rewrite : write files that not every reader reads with the others again, next to the originals.
+    partition_types
+        the type of each column that folders (``day=2026-11-20``) name.
+    format
+        by default the first format that adopts files.
+    rewrite
+        write files that not every reader reads with the others again, next to the originals.
     """
     from dv_maintenance.maintenance.convert import convert as run
     from dv_maintenance.tables import open_adopting_table
@@ -445,7 +468,8 @@ def example_table(place: str, rows: int = 100_000) -> Table:
 
     Raises
     ------
-    UsageError : there is a table already.
+    UsageError
+        there is a table already.
     """
     import pyarrow as pa
     import pyarrow.compute as pc

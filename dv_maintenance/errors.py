@@ -60,11 +60,16 @@ class DvMaintenanceError(Exception):
 
     Parameters
     ----------
-    message : subject and problem in plain words, without a trailing full stop.
-    table : path or URI of the table, if known.
-    version : table version at which the problem appeared, if known.
-    done : what had been done before the error; ``None`` means "nothing was changed".
-    next_step : what the reader should do, as an imperative; ``None``: the usual remedy for this class of errors.
+    message
+        subject and problem in plain words, without a trailing full stop.
+    table
+        path or URI of the table, if known.
+    version
+        table version at which the problem appeared, if known.
+    done
+        what had been done before the error; ``None`` means "nothing was changed".
+    next_step
+        what the reader should do, as an imperative; ``None``: the usual remedy for this class of errors.
     """
 
     exit_code: ClassVar[int] = 1
@@ -183,9 +188,14 @@ class DamagedTableError(DvMaintenanceError, FatalError):
 class DamagedDeletionVectorError(DamagedTableError):
     """A deletion vector cannot be trusted.
 
-    file : the file that holds it; ``None`` if it is inline.
-    offset : its position in the file, bytes.
-    reason : what is wrong with it.
+    Attributes
+    ----------
+    file
+        the file that holds it; ``None`` if it is inline.
+    offset
+        its position in the file, bytes.
+    reason
+        what is wrong with it.
     """
 
     def __init__(self, reason: str, *, file: str | None = None, offset: int | None = None, **context: Any) -> None:
@@ -204,8 +214,12 @@ class DamagedDeletionVectorError(DamagedTableError):
 class MissingValueError(DamagedTableError):
     """A file has rows without a value in a NOT NULL column.
 
-    column : its name, dotted if it is nested.
-    command : lets it be null; by default in SQL.
+    Attributes
+    ----------
+    column
+        its name, dotted if it is nested.
+    command
+        lets it be null; by default in SQL.
     """
 
     def __init__(self, column: str, problem: str, *, command: str | None = None, **context: Any) -> None:

@@ -26,9 +26,9 @@ from support.sessions import CHEAP
 from dv_maintenance.remedies import speak
 
 if TYPE_CHECKING:
-    from paimon_engine import PaimonEngine
     from pypaimon_judge import PyPaimon
     from pyspark.sql import SparkSession
+    from support.paimon_engine import PaimonEngine
 
 
 # Of every JVM that a test starts: most of their time is their start. Compiling Spark's code a second time, for speed,
@@ -341,7 +341,7 @@ def iceberg_spark(spark: SparkSession) -> SparkSession:
 @pytest.fixture(scope="session")
 def paimon_engine(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> PaimonEngine:
     """Paimon's own engine, in the JVM of the Spark session: the judge of what we read and leave of its tables."""
-    from paimon_engine import PaimonEngine
+    from support.paimon_engine import PaimonEngine
 
     if not PAIMON.is_file():
         missing("Paimon", "run 'make judges' (needs Maven and network)")

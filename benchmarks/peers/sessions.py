@@ -69,7 +69,7 @@ def delta_spark() -> Iterator[Any]:
 def paimon() -> Iterator[Any]:
     """Paimon's engine in the JVM of a Spark session."""
     sys.path.insert(0, str(ROOT / "tests"))
-    from paimon_engine import PaimonEngine
+    from support.paimon_engine import PaimonEngine
 
     jar = JARS / "paimon-1.4.2" / "paimon-bundle-1.4.2.jar"
     if not jar.exists():

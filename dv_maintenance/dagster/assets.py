@@ -63,11 +63,15 @@ def build_dv_assets(
 ) -> list[dg.AssetsDefinition]:
     """The assets of each table, one for itself and one for each of its ``jobs``. Opens no table: it need not exist yet.
 
-    group_name : the group of tables without a ``group_name`` of their own.
-    retry_policy : of the ops that maintain them; by default transient errors alone are retried, three times.
-
     Needs a resource ``spark``. Ops of one table share a pool. The asset of a table has its checks. A table with
     ``observe: false`` gets none: the location has one of that key already; see ``build_dv_checks``.
+
+    Parameters
+    ----------
+    group_name
+        the group of tables without a ``group_name`` of their own.
+    retry_policy
+        of the ops that maintain them; by default transient errors alone are retried, three times.
     """
     tables = list(tables)
     expect_definitions(len(tables))

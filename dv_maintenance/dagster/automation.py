@@ -37,7 +37,10 @@ def build_dv_job(
 
     It excludes ``optimize`` of tables with ``partitions``: a Dagster job can't cover assets with different partitions.
 
-    tags : of its runs.
+    Parameters
+    ----------
+    tags
+        of its runs.
     """
     wanted = frozenset(jobs)
     keys = [key for table in tables for key in _keys(table, wanted)]
@@ -125,7 +128,7 @@ def build_dv_schedule(
     execution_timezone: str = "UTC",
     default_status: dg.DefaultScheduleStatus = dg.DefaultScheduleStatus.STOPPED,
 ) -> dg.ScheduleDefinition:
-    """A nightly schedule for the job of :func:`build_dv_job`; by default stopped until a user starts it."""
+    """A nightly schedule for the job of ``build_dv_job``; by default stopped until a user starts it."""
     return dg.ScheduleDefinition(
         name=name,
         job=job,

@@ -37,9 +37,12 @@ def build_dv_backfills(
     work under the policy now. It needs no Spark, and launches none for a table that another run or backfill works on.
     Its config names the tables; by default all.
 
-    tags : of its runs.
-
     If a table fails, the others continue, and the run fails at the end.
+
+    Parameters
+    ----------
+    tags
+        of its runs.
     """
     chosen = {table.name: table for table in tables if table.partitions is not None and "optimize" in table.jobs}
 

@@ -77,7 +77,7 @@ class DvMaintainedTablesComponent(_Listing, _Keys):
     """Maintained tables: their assets, checks, sensor, jobs and schedules.
 
     Sensor and schedules start stopped, unless ``default_status`` is ``running``. ``translation`` changes keys and
-    specs, and so may a subclass that overrides :meth:`get_translator`.
+    specs, and so may a subclass that overrides ``get_translator``.
     """
 
     name: str = WatchConfig.model_fields["name"].default
@@ -110,12 +110,14 @@ class DvMaintainedTablesComponent(_Listing, _Keys):
         return bool(self.folders) and self._source is not None
 
     def search(self) -> str:
-        """Search the folders, and return what they hold as text; see :class:`Listing`.
+        """Search the folders, and return what they hold as text; see ``Listing``.
 
         Raises
         ------
-        UsageError : the definitions would not load with it.
-        StorageError : a folder can't be listed.
+        UsageError
+            the definitions would not load with it.
+        StorageError
+            a folder can't be listed.
         """
         document = self._document()
         config = WatchConfig.of(document)
@@ -129,8 +131,10 @@ class DvMaintainedTablesComponent(_Listing, _Keys):
 
         Raises
         ------
-        UsageError : names the YAML file and the line.
-        StorageError : a folder can't be listed.
+        UsageError
+            names the YAML file and the line.
+        StorageError
+            a folder can't be listed.
         """
         document = self._document()
         written = WatchConfig.of(document)

@@ -40,7 +40,10 @@ class MonthlyCost:
 def costs_by_month(instance: dg.DagsterInstance, tables: Iterable[TableSettings], since: datetime) -> list[MonthlyCost]:
     """The newest month first, and in it the most expensive table first. Months without rewrites are left out.
 
-    since : materializations after this time.
+    Parameters
+    ----------
+    since
+        materializations after this time.
     """
     found: dict[tuple[str, str], list[tuple[str, Mapping[str, float]]]] = defaultdict(list)
     for table in tables:

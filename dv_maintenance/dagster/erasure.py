@@ -31,14 +31,17 @@ def build_erasure_job(
     when a vacuum may delete the old files, which hold the last bytes. It runs in one process with one Spark session. A
     table that fails does not stop the others.
 
-    columns : the default of the config's ``columns``.
-
     Config::
 
         keys       where the keys are: a table, or Parquet, CSV or JSON
         columns    by table name, its key columns, which have the same names in the keys
         purge_all  purge every deletion vector, also for rows that others deleted before
         dry_run    only count the rows
+
+    Parameters
+    ----------
+    columns
+        the default of the config's ``columns``.
     """
     watched = tuple(tables)
     names = [table.name for table in watched]

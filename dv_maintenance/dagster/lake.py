@@ -49,11 +49,15 @@ def build_dv_lake_report(
     metrics: str | None = None,
 ) -> dg.AssetsDefinition:
     """An asset that lists all tables, the worst first, with totals to plot, and the checks that failed last.
-    It reads only logs, and a table that can't be read is a row with its error. :func:`build_dv_sensor` refreshes it
+    It reads only logs, and a table that can't be read is a row with its error. ``build_dv_sensor`` refreshes it
     (``report``); so may any schedule.
 
-    name : key of the asset, its parts separated by slashes.
-    metrics : where to put metrics for Prometheus: a file that ends in ``.prom``, or the URL of a push gateway.
+    Parameters
+    ----------
+    name
+        key of the asset, its parts separated by slashes.
+    metrics
+        where to put metrics for Prometheus: a file that ends in ``.prom``, or the URL of a push gateway.
     """
     watched = tuple(tables)
     spec = dg.AssetSpec(

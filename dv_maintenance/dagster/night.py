@@ -40,15 +40,20 @@ def build_dv_night(
 ) -> dg.JobDefinition:
     """A job that rewrites files of every table with ``optimize``, as far as window and budget allow.
 
-    budget : milliseconds.
-    tags : of its runs.
-    op_tags, retry_policy : of its op.
-
     Each table gets a materialization of its ``optimize`` as soon as its work is done. One that has to wait gets an
     observation with the reason, so that it does not count as maintained. If a table fails, the others continue, and the
     run fails at the end. It also fails if somebody has to act: deadlines that the windows have no time for, tables that
     starve, a step that is too large for every window or was stopped. The job holds no slot of the tables' pools: of two
     runs that rewrite the same files, the commit lets one win.
+
+    Parameters
+    ----------
+    budget
+        milliseconds.
+    tags
+        of its runs.
+    op_tags, retry_policy
+        of its op.
     """
     watched = tuple(table for table in tables if "optimize" in table.jobs)
 

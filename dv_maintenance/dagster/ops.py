@@ -101,33 +101,33 @@ _Work = Callable[[dg.OpExecutionContext, Table, _ConfigT, Callable[[], Engine]],
 
 @public
 def delete_rows_op(table: TableSettings) -> dg.OpDefinition:
-    """DELETE by a condition or by keys; config: :class:`DeleteRows`. Needs Spark. The rows' bytes remain in the files
-    until a purge and a vacuum: see :func:`build_erasure_job`.
+    """DELETE by a condition or by keys; config: ``DeleteRows``. Needs Spark. The rows' bytes remain in the files
+    until a purge and a vacuum: see ``build_erasure_job``.
     """
     return _op(table, "delete_rows", DeleteRows, _delete_rows, "Deletes rows, by deletion vectors.")
 
 
 @public
 def zorder_op(table: TableSettings) -> dg.OpDefinition:
-    """Orders the table's files; config: :class:`Zorder`."""
+    """Orders the table's files; config: ``Zorder``."""
     return _op(table, "zorder", Zorder, _zorder, "Orders files by columns, so that filters on them skip more.")
 
 
 @public
 def restore_op(table: TableSettings) -> dg.OpDefinition:
-    """Makes an older version the newest; config: :class:`Restore`. Moves no data, needs no Spark."""
+    """Makes an older version the newest; config: ``Restore``. Moves no data, needs no Spark."""
     return _op(table, "restore", Restore, _restore, "Makes an older version the newest.", spark=False)
 
 
 @public
 def checkpoint_op(table: TableSettings) -> dg.OpDefinition:
-    """Writes a checkpoint of the log, and cleans the log; config: :class:`Checkpoint`. Needs no Spark."""
+    """Writes a checkpoint of the log, and cleans the log; config: ``Checkpoint``. Needs no Spark."""
     return _op(table, "checkpoint", Checkpoint, _checkpoint, "Writes a checkpoint of the log.", spark=False)
 
 
 @public
 def engine_sql_op(table: TableSettings) -> dg.OpDefinition:
-    """Maintenance by the table's own engine in Spark, for tables that are refused here; config: :class:`EngineSql`."""
+    """Maintenance by the table's own engine in Spark, for tables that are refused here; config: ``EngineSql``."""
     return _op(
         table, "engine_sql", EngineSql, _engine_sql, "Maintenance by the table's engine, checked by another reader."
     )

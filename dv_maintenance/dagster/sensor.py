@@ -81,11 +81,17 @@ def build_dv_sensor(
     tables each, with one materialization per table. A table that fails in a shared run stops no other, and gets its own
     run the next time.
 
-    jobs : the jobs to watch for, among those of each table. A sensor for ``optimize`` also observes the tables and
+    Parameters
+    ----------
+    jobs
+        the jobs to watch for, among those of each table. A sensor for ``optimize`` also observes the tables and
         evaluates their checks, as far as the log alone answers them; other sensors do neither.
-    rewrites : ``False``: it requests no ``optimize``, which waits for the tables' window.
-    report : of :func:`build_dv_lake_report`; a run of it is requested when tables changed since the last one.
-    report_every_seconds : the least time between two runs of the report.
+    rewrites
+        ``False``: it requests no ``optimize``, which waits for the tables' window.
+    report
+        of ``build_dv_lake_report``; a run of it is requested when tables changed since the last one.
+    report_every_seconds
+        the least time between two runs of the report.
     """
     wanted = frozenset(jobs)
     chosen = (table.model_copy(update={"jobs": tuple(job for job in table.jobs if job in wanted)}) for table in tables)

@@ -26,12 +26,17 @@ def build_dv_simulations(
     """An asset ``<table>/dv/..._simulation`` per table: it replays the table's own log under its policy and others, and
     shows a table, a picture and the numbers. It reads the log only; no schedule or sensor starts it.
 
-    policies : others to compare, by name.
-    since : how far to go back, such as ``30d``.
+    Parameters
+    ----------
+    policies
+        others to compare, by name.
+    since
+        how far to go back, such as ``30d``.
 
     Raises
     ------
-    UsageError : ``since`` is not a duration.
+    UsageError
+        ``since`` is not a duration.
     """
     span = parse_duration(since)
     return [_simulation(table, tuple((policies or {}).items()), span) for table in tables]

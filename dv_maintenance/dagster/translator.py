@@ -25,7 +25,7 @@ Translation: TypeAlias = "Callable[[dg.AssetSpec, tuple[TableSettings, Job | Non
 class DvTranslator:
     """Subclass it and override its methods.
 
-    Then build everything from :meth:`tables`, and pass the assets through :meth:`assets`::
+    Then build everything from ``tables``, and pass the assets through ``assets``::
 
         tables = translator.tables(tables)
         assets = translator.assets(tables, build_dv_assets(tables))
@@ -46,7 +46,7 @@ class DvTranslator:
     @public
     def get_asset_spec(self, table: TableSettings, job: Job | None, spec: dg.AssetSpec) -> dg.AssetSpec:
         """The spec to use for a table (``job`` is ``None``) or for one of its maintenance assets: group, owners, tags,
-        metadata, description. Do not change the key here: see :meth:`get_asset_key`. ``table.name`` is the key.
+        metadata, description. Do not change the key here: see ``get_asset_key``. ``table.name`` is the key.
         """
         del table, job
         return spec
@@ -57,7 +57,8 @@ class DvTranslator:
 
         Raises
         ------
-        UsageError : two tables have one key.
+        UsageError
+            two tables have one key.
         """
         keys: dict[dg.AssetKey, TableSettings] = {}
         for table in tables:

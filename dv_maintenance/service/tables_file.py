@@ -261,8 +261,10 @@ class WatchConfig(settings.Keys):
 
         Raises
         ------
-        UsageError : names the key, the file and the line.
-        StorageError : a folder can't be listed.
+        UsageError
+            names the key, the file and the line.
+        StorageError
+            a folder can't be listed.
         """
         configs = cls.load_all(path)
         if len(configs) != 1:
@@ -271,7 +273,7 @@ class WatchConfig(settings.Keys):
 
     @classmethod
     def load_all(cls, path: str) -> list[WatchConfig]:
-        """Every document of a YAML file; see :meth:`load`."""
+        """Every document of a YAML file; see ``load``."""
         return [config.with_found(document.where) for config, document in cls.read(path)]
 
     @classmethod
@@ -300,7 +302,7 @@ class WatchConfig(settings.Keys):
         )
 
     def with_found(self, where: Callable[[Location], str]) -> WatchConfig:
-        """The same with the folders' tables added after the listed ones. See :meth:`located`."""
+        """The same with the folders' tables added after the listed ones. See ``located``."""
         return self.model_copy(update={"tables": tuple(table for _, table in self.located(where))})
 
     def located(
@@ -313,8 +315,10 @@ class WatchConfig(settings.Keys):
 
         Raises
         ------
-        UsageError : a folder has no tables, or a name appears twice.
-        StorageError : a folder can't be listed.
+        UsageError
+            a folder has no tables, or a name appears twice.
+        StorageError
+            a folder can't be listed.
         """
         found: list[tuple[Location, TableSettings]] = [(("tables", at), each) for at, each in enumerate(self.tables)]
         places = {table.name: absolute_uri(table.path) for table in self.tables}

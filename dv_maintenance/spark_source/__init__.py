@@ -15,10 +15,13 @@ _PUSH_FILTERS = "spark.sql.python.filterPushdown.enabled"
 def register(spark: SparkSession, *, push_filters: bool = False) -> None:
     """Make the format ``dv_delta`` known to a session, classic or Connect.
 
-    push_filters : enable the session's setting ``spark.sql.python.filterPushdown.enabled``, which concerns all Python
-        data sources, and push filters down (PySpark 4.1 on). Only for sessions in which no query uses one DataFrame
-        or view twice with different filters: Spark 4.1 keeps one reader for both, with the filter that it pushed
-        last, and rows are missing from the other.
+    Parameters
+    ----------
+    push_filters
+        enable the session's setting ``spark.sql.python.filterPushdown.enabled``, which concerns all Python data
+        sources, and push filters down (PySpark 4.1 on). Only for sessions in which no query uses one DataFrame or
+        view twice with different filters: Spark 4.1 keeps one reader for both, with the filter that it pushed last,
+        and rows are missing from the other.
     """
     from dv_maintenance.spark_source.source import CAN_PUSH_FILTERS, DvDeltaFilteringSource, DvDeltaSource
 

@@ -65,8 +65,12 @@ _PAGE = 1000  # what object stores list, and S3 deletes, in one request
 class Storage(Place):
     """Files of one table. Cheap to create, safe to share between threads, never shows its options.
 
-    access : how this instance reaches its files; initially ``default_access``.
-    fence : where it may write.
+    Attributes
+    ----------
+    access
+        how this instance reaches its files; initially ``default_access``.
+    fence
+        where it may write.
     """
 
     default_access: ClassVar[Access] = Access()
@@ -102,7 +106,7 @@ class Storage(Place):
             return whole(bytes(found.bytes()), found.meta["size"], path)
 
     def get_range(self, path: str, start: int, length: int) -> bytes:
-        """At most ``length`` bytes from ``start``; fewer only where the file ends before. Raises as :meth:`get`."""
+        """At most ``length`` bytes from ``start``; fewer only where the file ends before. Raises as ``get``."""
         store, key = self._at(path)
         with storage_errors(path):
             if self.on_disk(path):
@@ -138,11 +142,15 @@ class Storage(Place):
     def list(self, prefix: str = "", *, after: str | None = None, staged: bool = False) -> list[FileInfo]:
         """Every file below ``prefix`` (a folder), sorted by name.
 
-        after : only files whose path sorts after this one.
-        staged : also files staged on local disk, see :func:`staged_for`.
-
         On local disk a link to a folder is listed as a file of -1 bytes, and not followed. A missing folder is empty.
-        Not for whole tables: see :meth:`walk`.
+        Not for whole tables: see ``walk``.
+
+        Parameters
+        ----------
+        after
+            only files whose path sorts after this one.
+        staged
+            also files staged on local disk, see ``staged_for``.
         """
         if self.on_disk(prefix):
             with storage_errors(prefix):
@@ -188,7 +196,7 @@ class Storage(Place):
         return tuple(found), complete
 
     def first_files(self, folder: str) -> tuple[Mapping[str, FileInfo | None], bool]:
-        """As :meth:`first_names`, with what the listing says of each file: nothing on local disk."""
+        """As ``first_names``, with what the listing says of each file: nothing on local disk."""
         if self.on_disk(folder):
             try:
                 with storage_errors(folder), self.access.scan(self.local(folder)) as entries:
@@ -221,12 +229,16 @@ class Storage(Place):
     def walk(self, *, skip: Any = None, by_folder: bool = False) -> Iterator[FileInfo]:
         """Every file of the table, unordered.
 
-        skip : ``skip(name, is_dir)`` leaves out a file or a whole folder by its path.
-        by_folder : list the folders directly below the root of an object store in parallel. For tables with few files
-            in the root itself, since these are listed at once.
-
         On local disk this is scandir, so ``size`` and ``modified`` are -1: a stat of each file would triple the time of
-        a walk. See :meth:`head`.
+        a walk. See ``head``.
+
+        Parameters
+        ----------
+        skip
+            ``skip(name, is_dir)`` leaves out a file or a whole folder by its path.
+        by_folder
+            list the folders directly below the root of an object store in parallel. For tables with few files in
+            the root itself, since these are listed at once.
         """
         if self.is_local:
             for _, paths in self.walk_folders(skip=(lambda path: skip(path, True)) if skip else None):
@@ -285,7 +297,10 @@ class Storage(Place):
     def open_input(self, path: str, size: int | None = None) -> pa.NativeFile:
         """A random-access file for Arrow. Local files are opened by Arrow itself; others are a ``RemoteInput``.
 
-        size : of a file that was open before. Object stores are not asked for it again.
+        Parameters
+        ----------
+        size
+            of a file that was open before. Object stores are not asked for it again.
         """
         with storage_errors(path):
             if self.on_disk(path):
@@ -302,11 +317,11 @@ class Storage(Place):
     # -- writing -----------------------------------------------------------------------------------------------
 
     def check_target(self, path: str) -> None:
-        """Refuse to write or delete at ``path``; see :meth:`Fence.check`. Raises RefusedError."""
+        """Refuse to write or delete at ``path``; see ``Fence.check``. Raises RefusedError."""
         self.fence.check(path)
 
     def check_targets(self, paths: Iterable[str]) -> Sequence[str]:
-        """The paths, each of which is checked as by :meth:`check_target`."""
+        """The paths, each of which is checked as by ``check_target``."""
         paths = list(paths)
         folders: set[str] = set()
         for path in paths:
@@ -322,11 +337,12 @@ class Storage(Place):
         return self.fence.beyond_link(path)
 
     def put(self, path: str, data: bytes, *, staging: str | None = None) -> None:
-        """Write all bytes, replacing an existing file, as one atomic step. ``staging``: see :meth:`create`.
+        """Write all bytes, replacing an existing file, as one atomic step. ``staging``: see ``create``.
 
         Raises
         ------
-        RefusedError : see :meth:`check_target`; every method that writes or deletes raises it.
+        RefusedError
+            see ``check_target``; every method that writes or deletes raises it.
         """
         self.check_target(path)
         store, key = self._at(path)
@@ -349,12 +365,16 @@ class Storage(Place):
     def create(self, path: str, data: bytes, *, staging: str | None = None) -> None:
         """Put-if-absent: exactly one of several racing writers wins.
 
-        staging : path on local disk that holds the bytes until they are complete; by default ``path`` with ``#1``
+        Parameters
+        ----------
+        staging
+            path on local disk that holds the bytes until they are complete; by default ``path`` with ``#1``
             appended. Ignored by object stores.
 
         Raises
         ------
-        FileExistsAlreadyError : the name is taken.
+        FileExistsAlreadyError
+            the name is taken.
         """
         self.check_target(path)
         if not self.is_local:
@@ -378,13 +398,15 @@ class Storage(Place):
 
     def prove_put_if_absent(self, folder: str, *, anyhow: bool = False) -> None:
         """Test the put-if-absent of an unknown store, once per process, before the first commit: put an object twice
-        below ``folder``, see :func:`guards.prove`. ``anyhow``: test any store, even if it was tested before, and with
-        writers at the same moment too, see :func:`guards.prove_at_once`.
+        below ``folder``, see ``guards.prove``. ``anyhow``: test any store, even if it was tested before, and with
+        writers at the same moment too, see ``guards.prove_at_once``.
 
         Raises
         ------
-        RefusedError : the store accepts a second put.
-        StorageError : it does not answer.
+        RefusedError
+            the store accepts a second put.
+        StorageError
+            it does not answer.
         """
         subject = StoreName.of(self.uri, self.options)
         if not anyhow and (self.is_local or subject.vouched_for):
@@ -402,8 +424,10 @@ class Storage(Place):
 
         Raises
         ------
-        StorageDeniedError : it may not.
-        RefusedError : see :meth:`check_target` and :meth:`prove_put_if_absent`.
+        StorageDeniedError
+            it may not.
+        RefusedError
+            see ``check_target`` and ``prove_put_if_absent``.
         """
         path = probe_path(folder)
         self.check_target(path)
@@ -421,7 +445,7 @@ class Storage(Place):
             try_to_put(store, key)
 
     def check_output(self, path: str) -> None:
-        """Refuse to write a stream at ``path``: as :meth:`check_target`, and a link is not followed."""
+        """Refuse to write a stream at ``path``: as ``check_target``, and a link is not followed."""
         self.check_target(path)
         if self.on_disk(path) and os.path.islink(self.local(path)):
             raise self.fence.refused(f"{path} is a link")
@@ -457,7 +481,8 @@ class Storage(Place):
 
         Raises
         ------
-        RefusedError : see :meth:`check_target`. FileExistsAlreadyError : the name is taken by another file.
+        RefusedError
+            see ``check_target``. FileExistsAlreadyError : the name is taken by another file.
         """
         self.check_target(source)
         self.check_target(target)

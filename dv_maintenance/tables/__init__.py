@@ -23,8 +23,10 @@ def open_table(place: str, format: str | None = None, storage_options: Mapping[s
 
     Raises
     ------
-    TableNotFoundError : nothing there looks like a table of a known format.
-    UsageError : ``format`` is unknown.
+    TableNotFoundError
+        nothing there looks like a table of a known format.
+    UsageError
+        ``format`` is unknown.
     """
     given = None if format is None else format_called(format, place)
     named = in_catalog(place, storage_options)

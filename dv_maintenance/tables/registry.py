@@ -57,8 +57,12 @@ class CatalogTable(Protocol):
 class Location:
     """Where a table is.
 
-    storage : its root folder or prefix.
-    catalog : the handle of the table in the catalog that named it; ``None`` if it was named by its path.
+    Attributes
+    ----------
+    storage
+        its root folder or prefix.
+    catalog
+        the handle of the table in the catalog that named it; ``None`` if it was named by its path.
     """
 
     storage: Storage
@@ -103,27 +107,47 @@ def at_location(name: str) -> Callable[[Location], Table]:
 class TableFormat:
     """A table format.
 
-    name : as users write it, such as ``delta``.
-    title : as its makers write it, such as ``Delta``.
-    marker : folder right below a table's root that identifies the format.
-    marker_file : what the name of a file in that folder must match; ``None``: the folder itself is enough.
-    marker_of_file : what the name of a file must match that stands for its table, ``None`` if there are no such files.
-    open : returns the table at a location; costs nothing before the table is used.
-    locate : for formats that ask catalogs, the function that finds the location of ``CATALOG.NAMESPACE.TABLE``, given
+    Attributes
+    ----------
+    name
+        as users write it, such as ``delta``.
+    title
+        as its makers write it, such as ``Delta``.
+    marker
+        folder right below a table's root that identifies the format.
+    marker_file
+        what the name of a file in that folder must match; ``None``: the folder itself is enough.
+    marker_of_file
+        what the name of a file must match that stands for its table, ``None`` if there are no such files.
+    open
+        returns the table at a location; costs nothing before the table is used.
+    locate
+        for formats that ask catalogs, the function that finds the location of ``CATALOG.NAMESPACE.TABLE``, given
         the storage options, such as ``package.module:locate``.
-    dv_codecs : name of each codec of its deletion vectors, as ``DvRef.codec`` gives it -> the function that reads one,
-        such as ``package.module:read``, imported at the first deletion vector.
-    partitions : whether its tables can be partitioned.
-    symlink_manifests : whether other readers find its files through symlink manifests, see ``SymlinkManifestTable``.
-    dv_checksums : whether its deletion vectors carry checksums, so that reading one detects damage.
-    kind : the asset kind for which Dagster's UI has an icon.
-    commits : folder in which a commit is created by put-if-absent, "" for the table's root. `dvm doctor` tests a store
+    dv_codecs
+        name of each codec of its deletion vectors, as ``DvRef.codec`` gives it -> the function that reads one, such
+        as ``package.module:read``, imported at the first deletion vector.
+    partitions
+        whether its tables can be partitioned.
+    symlink_manifests
+        whether other readers find its files through symlink manifests, see ``SymlinkManifestTable``.
+    dv_checksums
+        whether its deletion vectors carry checksums, so that reading one detects damage.
+    kind
+        the asset kind for which Dagster's UI has an icon.
+    commits
+        folder in which a commit is created by put-if-absent, "" for the table's root. `dvm doctor` tests a store
         there.
-    commits_also : other folders in which a commit creates files.
-    compression : whether its tables leave a choice of compression, see ``Policy.compression``.
-    size_property : table property that says how large a data file should be, ``None`` if there is none.
-    retention : how long its tables keep unused files by default, milliseconds; ``None`` if that is unknown.
-    extra : extra of this package that installs what the format needs, ``None`` if it needs nothing.
+    commits_also
+        other folders in which a commit creates files.
+    compression
+        whether its tables leave a choice of compression, see ``Policy.compression``.
+    size_property
+        table property that says how large a data file should be, ``None`` if there is none.
+    retention
+        how long its tables keep unused files by default, milliseconds; ``None`` if that is unknown.
+    extra
+        extra of this package that installs what the format needs, ``None`` if it needs nothing.
     """
 
     name: str

@@ -54,8 +54,12 @@ class Replacement:
 class Rebased:
     """A replacement as it was committed after concurrent deletes from its inputs.
 
-    inputs : the logical files that the commit removed, without those that were already removed.
-    deleted : number of deleted rows of each output, in order. The commit omits outputs without live rows.
+    Attributes
+    ----------
+    inputs
+        the logical files that the commit removed, without those that were already removed.
+    deleted
+        number of deleted rows of each output, in order. The commit omits outputs without live rows.
     """
 
     id: str
@@ -67,14 +71,23 @@ class Rebased:
 class CommitOutcome:
     """What became of the replacements of a commit.
 
-    version : the newest committed version, ``None`` if nothing was committed.
-    lost : replacements that were not committed, because concurrent writers changed their inputs in a way that can't be
+    Attributes
+    ----------
+    version
+        the newest committed version, ``None`` if nothing was committed.
+    lost
+        replacements that were not committed, because concurrent writers changed their inputs in a way that can't be
         carried over. They have to be planned again.
-    rebased : those of ``committed`` with deletes carried over.
-    attempts : put-if-absent attempts, at least 1.
-    versions : committed version by replacement id, if each replacement is committed separately, in their order.
-    problems : what failed after the commits, which remain valid.
-    moved : logical files whose unchanged DV is stored in another place now.
+    rebased
+        those of ``committed`` with deletes carried over.
+    attempts
+        put-if-absent attempts, at least 1.
+    versions
+        committed version by replacement id, if each replacement is committed separately, in their order.
+    problems
+        what failed after the commits, which remain valid.
+    moved
+        logical files whose unchanged DV is stored in another place now.
     """
 
     version: int | None
@@ -128,10 +141,10 @@ class Table(Protocol[SnapshotT]):
         """
 
     def probe(self, known: int | None = None) -> Probe:
-        """As :meth:`version`, in the same requests if possible."""
+        """As ``version``, in the same requests if possible."""
 
     def stamp(self, version: int) -> str | None:
-        """The stamp that :meth:`probe` gave this version; ``None`` if its metadata is gone. One request."""
+        """The stamp that ``probe`` gave this version; ``None`` if its metadata is gone. One request."""
 
     def snapshot(self, version: int | None = None) -> SnapshotT:
         """The table at a version, the newest by default.

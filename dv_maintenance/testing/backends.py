@@ -49,14 +49,23 @@ _LAG_SECONDS = 0.01
 class TableBackend(ABC):
     """One table of a format.
 
-    supports : optional abilities: ``partitions``, ``empty files`` (files without a live row), ``manifests``,
-        ``features`` (:meth:`forbid`), ``checkpoints`` and ``specifications`` (:meth:`evolve`).
-    styles : ways to store a deletion vector.
-    retention : the table's own, milliseconds.
-    first_version : the number of the first version, where they are numbered.
-    forgets : whether a vacuum removes versions, not only their files.
-    purged : the operation of a purge in the history.
-    logs : path prefixes of files that are not data.
+    Attributes
+    ----------
+    supports
+        optional abilities: ``partitions``, ``empty files`` (files without a live row), ``manifests``, ``features``
+        (``forbid``), ``checkpoints`` and ``specifications`` (``evolve``).
+    styles
+        ways to store a deletion vector.
+    retention
+        the table's own, milliseconds.
+    first_version
+        the number of the first version, where they are numbered.
+    forgets
+        whether a vacuum removes versions, not only their files.
+    purged
+        the operation of a purge in the history.
+    logs
+        path prefixes of files that are not data.
     """
 
     supports: frozenset[str] = frozenset()
@@ -79,8 +88,12 @@ class TableBackend(ABC):
     def delete(self, ids: Collection[int], *, style: str = "", keep_empty: bool = False) -> int:
         """Delete the rows with these ids by deletion vectors, with one commit. Returns the version.
 
-        ids : rows that are already deleted are ignored.
-        keep_empty : keep files without live rows, if the format allows such files.
+        Parameters
+        ----------
+        ids
+            rows that are already deleted are ignored.
+        keep_empty
+            keep files without live rows, if the format allows such files.
         """
 
     @abstractmethod

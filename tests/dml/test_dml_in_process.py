@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 import pyarrow as pa
 import pytest
 from effort import examples
-from random_sql import COLUMNS, condition, rows_of_file
+from support.random_sql import COLUMNS, condition, rows_of_file
 
 from dv_maintenance.cli import main
 from dv_maintenance.dml.delete import delete

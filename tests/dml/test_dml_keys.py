@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from predicate_judging import session_with
+from support.predicate_judging import session_with
 from support.twins import make_table
 
 from dv_maintenance.dml.delete import delete

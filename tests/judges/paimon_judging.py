@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 import pytest
-from paimon_engine import PaimonEngine, Row, plain_rows
+from support.paimon_engine import PaimonEngine, Row, plain_rows
 
 from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.maintenance.execution.apply import purge

@@ -19,9 +19,9 @@ from urllib.parse import unquote
 import pytest
 from answers import PAIRS, READER, USUAL, Answers, spread
 from battery import Battery
-from paimon_engine import DV, PaimonEngine
 from paimon_judging import opened
 from pypaimon_judge import PyPaimon
+from support.paimon_engine import DV, PaimonEngine
 
 from dv_maintenance.dml.delete import delete
 from dv_maintenance.engine.local import LocalEngine

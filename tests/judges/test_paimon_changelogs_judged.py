@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from paimon_engine import DV, EngineError, PaimonEngine
 from paimon_judging import ALL_DELETED_FILES, History, Intruder, opened, stored_files
+from support.paimon_engine import DV, EngineError, PaimonEngine
 
 from dv_maintenance.errors import ConflictError
 from dv_maintenance.files.avro.container import read_records

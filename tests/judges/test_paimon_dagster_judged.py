@@ -6,7 +6,7 @@ from datetime import datetime
 from pathlib import Path
 
 import dagster as dg
-from paimon_engine import PaimonEngine
+from support.paimon_engine import PaimonEngine
 
 from dv_maintenance.dagster import SparkResource, build_dv_assets, delete_rows_op
 from dv_maintenance.service.tables_file import WatchConfig

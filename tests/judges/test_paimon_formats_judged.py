@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from paimon_engine import DV, DV64, PaimonEngine
 from paimon_judging import in_order, judge_rows, opened
+from support.paimon_engine import DV, DV64, PaimonEngine
 from test_paimon_maintenance import go_on, gone_too, no_dvs, simple
 from test_paimon_reading import NESTED, VALUES, WHEN
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from paimon_engine import DV, DV64, EngineConflictError, PaimonEngine, Row
 from paimon_judging import Intruder, in_order, judge_files, judge_rows, opened
+from support.paimon_engine import DV, DV64, EngineConflictError, PaimonEngine, Row
 from test_paimon_reading import NESTED, VALUES
 
 from dv_maintenance.dml.delete import delete

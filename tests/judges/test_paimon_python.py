@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from paimon_engine import DV, PaimonEngine
 from paimon_judging import opened, our_rows, same
 from pypaimon_judge import PyPaimon
+from support.paimon_engine import DV, PaimonEngine
 
 from dv_maintenance.dml.delete import delete
 from dv_maintenance.engine.local import LocalEngine

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from paimon_engine import DV, DV64, PaimonEngine
 from paimon_judging import judge_files, judge_rows, opened, our_rows
+from support.paimon_engine import DV, DV64, PaimonEngine
 
 from dv_maintenance.maintenance.health import health
 

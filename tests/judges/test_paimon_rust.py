@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 from effort import sampled
-from paimon_engine import PaimonEngine
 from paimon_judging import judge_files, judge_rows, opened, our_rows, same
+from support.paimon_engine import PaimonEngine
 
 from dv_maintenance.dml.delete import delete
 from dv_maintenance.engine.local import LocalEngine

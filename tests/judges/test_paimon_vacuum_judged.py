@@ -13,7 +13,6 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from paimon_engine import DV, DV64, EngineError, PaimonEngine
 from paimon_judging import (
     ALL_DELETED_FILES,
     History,
@@ -24,6 +23,7 @@ from paimon_judging import (
     opened,
     stored_files,
 )
+from support.paimon_engine import DV, DV64, EngineError, PaimonEngine
 
 from dv_maintenance.errors import ConflictError
 from dv_maintenance.maintenance.vacuum import vacuum

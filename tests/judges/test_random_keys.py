@@ -26,8 +26,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from predicate_judging import session_with
-from random_sql import settings
+from support.predicate_judging import session_with
+from support.random_sql import settings
 
 from dv_maintenance.dml.delete import delete
 from dv_maintenance.errors import UsageError

@@ -17,8 +17,8 @@ from random import Random, randrange
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
-from predicate_judging import Count, Judged, session_with
-from random_sql import COLUMNS, FILES, NESTED, PARTITIONED, assignment, condition, rows_of_file, settings
+from support.predicate_judging import Count, Judged, session_with
+from support.random_sql import COLUMNS, FILES, NESTED, PARTITIONED, assignment, condition, rows_of_file, settings
 from support.sessions import cheap
 from support.twins import Twins
 

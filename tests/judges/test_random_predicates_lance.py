@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import pytest
-from predicate_judging import Count, Judged, session_with
-from random_sql import COLUMNS, FILES, NESTED, condition, rows_of_file, settings
+from support.predicate_judging import Count, Judged, session_with
+from support.random_sql import COLUMNS, FILES, NESTED, condition, rows_of_file, settings
 
 from dv_maintenance.dml.delete import delete
 from dv_maintenance.errors import DvMaintenanceError

@@ -19,10 +19,10 @@ from random import Random, randrange
 from typing import TYPE_CHECKING, Final
 
 import pytest
-from paimon_engine import DV, PaimonEngine
 from paimon_judging import judge_rows, opened
-from predicate_judging import Count, Judged, session_with
-from random_sql import COLUMNS, FILES, condition, rows_of_file, settings
+from support.paimon_engine import DV, PaimonEngine
+from support.predicate_judging import Count, Judged, session_with
+from support.random_sql import COLUMNS, FILES, condition, rows_of_file, settings
 
 from dv_maintenance.dml.delete import delete
 from dv_maintenance.errors import DvMaintenanceError

@@ -13,7 +13,7 @@ import duckdb
 import polars as pl
 import pyarrow.parquet as pq
 import pytest
-from paimon_engine import DV, PaimonEngine
+from support.paimon_engine import DV, PaimonEngine
 
 from dv_maintenance.dml.merge import merge
 from dv_maintenance.dml.update import update

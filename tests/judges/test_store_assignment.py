@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
-from predicate_judging import session_with
+from support.predicate_judging import session_with
 from support.twins import make_table
 
 from dv_maintenance.dml.merge import merge

@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from paimon_writer import MAX_LONG, DataFile, PaimonWriter, entry_schema, list_schema
 
 from dv_maintenance.dv import DeletionVector
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables.guard import VacuumRequest
 from dv_maintenance.tables.paimon.table import PaimonTable
 from dv_maintenance.tables.reports import VacuumReport
+from support.paimon_writer import MAX_LONG, DataFile, PaimonWriter, entry_schema, list_schema
 
 HOUR, DAY = 3_600_000, 86_400_000
 OWN = ("snapshot/", "schema/", "tag/", "changelog/", "consumer/")

@@ -43,13 +43,16 @@ class SparkEngine:
     """See ``Engine``. Uses ``session``, or else the active session, or else starts one on ``master`` with ``conf`` on
     first use. Stops only a session that it started.
 
+    The workers need this package and its dependencies (not pandas) in their Python.
+
     Parameters
     ----------
-    session : a classic or Connect session, left running.
-    master : ``local[N]`` (default ``local[*]``), a cluster's URL, or ``sc://host`` for Spark Connect.
-    conf : Spark settings for a session started here; they override the defaults.
-
-    The workers need this package and its dependencies (not pandas) in their Python.
+    session
+        a classic or Connect session, left running.
+    master
+        ``local[N]`` (default ``local[*]``), a cluster's URL, or ``sc://host`` for Spark Connect.
+    conf
+        Spark settings for a session started here; they override the defaults.
     """
 
     name: ClassVar[str] = "spark"
@@ -83,7 +86,8 @@ class SparkEngine:
 
         Raises
         ------
-        RefusedError : there is no Java on which Spark could run.
+        RefusedError
+            there is no Java on which Spark could run.
         """
         from dv_maintenance.engine.spark.session import active_session, start_session
 

@@ -193,7 +193,10 @@ class Policy(BaseModel):
     def erasure(self, retention: int) -> Erasure | None:
         """``None`` without ``erase_within``. It may have a ``problem``.
 
-        retention : the one in force, milliseconds: the policy's or, without one, the table's.
+        Parameters
+        ----------
+        retention
+            the one in force, milliseconds: the policy's or, without one, the table's.
         """
         if self.erase_within is None:
             return None
@@ -205,7 +208,8 @@ class Policy(BaseModel):
 
         Raises
         ------
-        UsageError : a change is not an assignment, its key is unknown, or its value is invalid.
+        UsageError
+            a change is not an assignment, its key is unknown, or its value is invalid.
         """
         values = self.model_dump(exclude_unset=True)
         for assignment in assignments:

@@ -190,14 +190,24 @@ class MaintenancePlan:
 
     Every live file is in exactly one step or counted in ``left_alone``.
 
-    purge : every deletion vector is purged, independent of thresholds, and no other file is touched.
-    target_file_size : bytes, derived from policy and table.
-    order_by : columns by which the rows of a step are ordered, see ``zorder``; of a step with ``keeps_order``, none.
-    unit : the new unit of the ordered files in a clustered table, see ``cluster``.
-    basis : what decided: the reads that were metered, or why thresholds did; empty for a plan that needs neither.
-    next_due_at : when the next run will be worth its cost, epoch milliseconds; ``None``: unknown or never.
-    kept : the files of ``left_alone`` one by one, those due first at the top; as many as the caller asked for.
-    kept_not_listed : how many of them are not in ``kept``.
+    Attributes
+    ----------
+    purge
+        every deletion vector is purged, independent of thresholds, and no other file is touched.
+    target_file_size
+        bytes, derived from policy and table.
+    order_by
+        columns by which the rows of a step are ordered, see ``zorder``; of a step with ``keeps_order``, none.
+    unit
+        the new unit of the ordered files in a clustered table, see ``cluster``.
+    basis
+        what decided: the reads that were metered, or why thresholds did; empty for a plan that needs neither.
+    next_due_at
+        when the next run will be worth its cost, epoch milliseconds; ``None``: unknown or never.
+    kept
+        the files of ``left_alone`` one by one, those due first at the top; as many as the caller asked for.
+    kept_not_listed
+        how many of them are not in ``kept``.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = _STRICT
@@ -231,7 +241,7 @@ class MaintenancePlan:
         return RewriteBin(step.id, step.partition, keys, () if step.keeps_order else self.order_by)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data that :meth:`from_json` reads back."""
+        """Plain data that ``from_json`` reads back."""
         body: dict[str, Any] = orjson.loads(_adapter().dump_json(self))
         return body
 
@@ -242,7 +252,8 @@ class MaintenancePlan:
 
         Raises
         ------
-        UsageError : not a plan.
+        UsageError
+            not a plan.
         """
         try:
             plan = _adapter().validate_json(orjson.dumps(body))

@@ -11,7 +11,7 @@ import pytest
 from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from raw_log import PROTOCOL, Action, RawLog, add, dv, metadata, remove
+from support.raw_log import PROTOCOL, Action, RawLog, add, dv, metadata, remove
 
 from dv_maintenance.tables.delta.load import load_snapshot
 from dv_maintenance.tables.delta.log.checkpoint_writer import write_checkpoint

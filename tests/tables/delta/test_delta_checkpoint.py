@@ -10,7 +10,7 @@ from pathlib import Path
 import orjson
 import pyarrow as pa
 import pytest
-from raw_log import ADD, CHECKPOINT, PROTOCOL, Action, RawLog, add, dv, metadata, remove
+from support.raw_log import ADD, CHECKPOINT, PROTOCOL, Action, RawLog, add, dv, metadata, remove
 
 from dv_maintenance.errors import DamagedTableError
 from dv_maintenance.tables.delta.load import load_snapshot

@@ -6,7 +6,7 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from log_writer import HOUR, NOW, Action, LogWriter, add, encoded, remove
+from support.log_writer import HOUR, NOW, Action, LogWriter, add, encoded, remove
 
 from dv_maintenance.errors import DamagedTableError
 from dv_maintenance.storage import Storage

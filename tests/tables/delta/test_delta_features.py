@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from raw_log import PROTOCOL, RawLog, add, dv, metadata
+from support.raw_log import PROTOCOL, RawLog, add, dv, metadata
 
 from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.errors import DamagedTableError, RefusedError, UnsupportedFeatureError, UsageError

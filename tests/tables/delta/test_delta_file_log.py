@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from raw_log import PROTOCOL, Action, RawLog, add, dv, metadata, remove
+from support.raw_log import PROTOCOL, Action, RawLog, add, dv, metadata, remove
 
 from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.errors import DamagedTableError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from raw_log import PROTOCOL, Action, RawLog, add, dv, metadata, remove
+from support.raw_log import PROTOCOL, Action, RawLog, add, dv, metadata, remove
 
 from dv_maintenance.errors import DamagedTableError, TableNotFoundError, UsageError
 from dv_maintenance.storage import Storage

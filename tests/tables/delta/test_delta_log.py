@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from raw_log import PROTOCOL, RawLog, add, metadata, remove
+from support.raw_log import PROTOCOL, RawLog, add, metadata, remove
 
 from dv_maintenance.errors import DamagedTableError, TableNotFoundError, UsageError
 from dv_maintenance.storage import Storage

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 import pytest
-from log_writer import NOW, LogWriter, add, encoded, remove
+from support.log_writer import NOW, LogWriter, add, encoded, remove
 
 from dv_maintenance.errors import RefusedError, UnsupportedFeatureError
 from dv_maintenance.storage import Storage

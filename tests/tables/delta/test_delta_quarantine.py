@@ -10,8 +10,8 @@ from pathlib import Path
 
 import deltalake
 import pytest
-from log_writer import HOUR, LogWriter, add, remove
 from support.interleaving import Process
+from support.log_writer import HOUR, LogWriter, add, remove
 
 from dv_maintenance.cli import main
 from dv_maintenance.errors import RefusedError, StorageError

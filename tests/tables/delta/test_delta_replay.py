@@ -12,7 +12,7 @@ import pytest
 from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from raw_log import PROTOCOL, Action, RawLog, add, dv, metadata, remove
+from support.raw_log import PROTOCOL, Action, RawLog, add, dv, metadata, remove
 
 from dv_maintenance.errors import DamagedTableError
 from dv_maintenance.tables.delta.load import load_snapshot

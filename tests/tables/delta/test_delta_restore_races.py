@@ -11,8 +11,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from log_writer import HOUR, LogWriter, add, remove
 from support.interleaving import Process, Watched
+from support.log_writer import HOUR, LogWriter, add, remove
 
 from dv_maintenance.errors import ConflictError, DamagedTableError, DvMaintenanceError, RefusedError
 from dv_maintenance.maintenance.convert import convert

@@ -12,8 +12,8 @@ from typing import Any
 import pyarrow.compute as pc
 import pytest
 from golden_tables import names_in
-from raw_log import PROTOCOL, RawLog, add, dv, metadata, remove
 from support.places import GOLDEN
+from support.raw_log import PROTOCOL, RawLog, add, dv, metadata, remove
 
 from dv_maintenance.errors import DamagedTableError, DvMaintenanceError
 from dv_maintenance.storage import Storage

@@ -15,7 +15,7 @@ import pytest
 from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from log_writer import HOUR, NOW, Action, LogWriter, add, encoded, remove
+from support.log_writer import HOUR, NOW, Action, LogWriter, add, encoded, remove
 from support.readers import READERS, with_delta_spark
 
 from dv_maintenance.errors import RefusedError, StorageError, UnsupportedFeatureError, UsageError

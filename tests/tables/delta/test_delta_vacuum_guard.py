@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from log_writer import HOUR, NOW, LogWriter, add, encoded, remove
+from support.log_writer import HOUR, NOW, LogWriter, add, encoded, remove
 
 from dv_maintenance.cli import main
 from dv_maintenance.errors import RefusedError

@@ -13,7 +13,11 @@ from uuid import uuid4
 
 import pyarrow as pa
 import pytest
-from aged import (
+from effort import examples
+from golden_tables import names_in
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.aged import (
     DAY,
     age,
     clock,
@@ -26,12 +30,8 @@ from aged import (
     set_time,
     touch,
 )
-from effort import examples
-from golden_tables import names_in
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from raw_manifest import newest_manifest, patch, without
 from support.places import GOLDEN
+from support.raw_manifest import newest_manifest, patch, without
 
 from dv_maintenance.errors import (
     ConflictError,

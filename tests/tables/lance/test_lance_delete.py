@@ -14,7 +14,7 @@ import pytest
 from effort import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from raw_manifest import newest_manifest, patch, without
+from support.raw_manifest import newest_manifest, patch, without
 
 from dv_maintenance.cli import main
 from dv_maintenance.dml.delete import delete

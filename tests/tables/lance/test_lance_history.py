@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from raw_manifest import manifest_file, message, newest_manifest, patch, records, without
+from support.raw_manifest import manifest_file, message, newest_manifest, patch, records, without
 
 from dv_maintenance.errors import DamagedTableError, UsageError
 from dv_maintenance.storage import Storage

@@ -9,8 +9,8 @@ from types import ModuleType
 
 import pyarrow as pa
 import pytest
-from aged import age, clock, rows
-from raw_manifest import newest_manifest, patch
+from support.aged import age, clock, rows
+from support.raw_manifest import newest_manifest, patch
 
 from dv_maintenance.cli import main
 from dv_maintenance.engine.local import LocalEngine

@@ -16,7 +16,7 @@ import pytest
 from effort import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from raw_manifest import Record, manifest_file, message, newest_manifest, patch, without
+from support.raw_manifest import Record, manifest_file, message, newest_manifest, patch, without
 
 from dv_maintenance.errors import DamagedTableError, DvMaintenanceError, UnsupportedFeatureError
 from dv_maintenance.storage import Storage

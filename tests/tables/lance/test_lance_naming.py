@@ -9,8 +9,8 @@ from types import ModuleType
 
 import pyarrow as pa
 import pytest
-from aged import DAY, clock, rows, set_time
-from raw_manifest import patch
+from support.aged import DAY, clock, rows, set_time
+from support.raw_manifest import patch
 
 from dv_maintenance.cli import main
 from dv_maintenance.errors import ConflictError, RefusedError, StorageError, UnsupportedFeatureError

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from raw_manifest import Record, message, newest_manifest, patch, records, without
+from support.raw_manifest import Record, message, newest_manifest, patch, records, without
 
 from dv_maintenance.dv import DeletionVector
 from dv_maintenance.dv.lance import ARRAY, BITMAP, encode

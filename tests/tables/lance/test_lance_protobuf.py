@@ -9,7 +9,7 @@ import pytest
 from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from raw_manifest import message, varint
+from support.raw_manifest import message, varint
 
 from dv_maintenance.errors import DamagedTableError
 from dv_maintenance.files.protobuf import BYTES, INTS, VARINT, Message, parse

@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pyarrow as pa
 import pytest
-from aged import DAY, age, clock, own_files, rows
+from support.aged import DAY, age, clock, own_files, rows
 
 from dv_maintenance.cli import main
 from dv_maintenance.errors import ConflictError

@@ -16,8 +16,8 @@ import pyarrow as pa
 import pytest
 from effort import sampled
 from golden_tables import names_in
-from raw_manifest import message, newest_manifest, patch, records, without
 from support.places import GOLDEN
+from support.raw_manifest import message, newest_manifest, patch, records, without
 
 from dv_maintenance.dv import DeletionVector
 from dv_maintenance.dv.lance import ARRAY, BITMAP

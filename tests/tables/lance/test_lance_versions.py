@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from raw_manifest import manifest_file, message
+from support.raw_manifest import manifest_file, message
 
 from dv_maintenance.errors import DamagedTableError, RefusedError, TableNotFoundError, UsageError
 from dv_maintenance.storage import Storage

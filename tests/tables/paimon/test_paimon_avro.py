@@ -11,10 +11,10 @@ from typing import Any
 
 import fastavro
 import pytest
-from avro_files import SYNC, avro_file, block, header, long, packed
 from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.avro_files import SYNC, avro_file, block, header, long, packed
 
 from dv_maintenance.errors import DamagedTableError, RefusedError
 from dv_maintenance.files.avro import container as avro

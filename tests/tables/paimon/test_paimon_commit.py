@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from effort import sampled
-from paimon_writer import OLD, PaimonWriter
+from support.paimon_writer import OLD, PaimonWriter
 
 from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.errors import (

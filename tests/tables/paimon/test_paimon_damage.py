@@ -10,7 +10,7 @@ import pytest
 from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from paimon_writer import NEW, OLD, PaimonWriter
+from support.paimon_writer import NEW, OLD, PaimonWriter
 
 from dv_maintenance.errors import DvMaintenanceError
 from dv_maintenance.maintenance.health import health

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from paimon_writer import NEW, OLD, PaimonWriter
+from support.paimon_writer import NEW, OLD, PaimonWriter
 
 from dv_maintenance.dv import DeletionVector
 from dv_maintenance.errors import RefusedError, VerificationError
@@ -264,7 +264,7 @@ def test_partitions_are_distinguished(tmp_path: Path) -> None:
 
 
 def test_statistics_of_a_writer_that_names_its_columns(tmp_path: Path) -> None:
-    from binary_rows import encode_row
+    from support.binary_rows import encode_row
 
     from dv_maintenance.tables.paimon.rows.types import parse_type
 
@@ -284,7 +284,7 @@ def test_statistics_of_a_writer_that_names_its_columns(tmp_path: Path) -> None:
 
 
 def test_statistics_of_another_type_say_nothing(tmp_path: Path) -> None:
-    from binary_rows import encode_row
+    from support.binary_rows import encode_row
 
     from dv_maintenance.tables.paimon.rows.types import parse_type
 

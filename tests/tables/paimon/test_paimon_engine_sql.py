@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from paimon_writer import DataFile, PaimonWriter
+from support.paimon_writer import DataFile, PaimonWriter
 
 from dv_maintenance.cli import main
 from dv_maintenance.errors import DvMaintenanceError, RefusedError, UsageError

@@ -14,7 +14,7 @@ import pytest
 from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from paimon_writer import DataFile, PaimonWriter
+from support.paimon_writer import DataFile, PaimonWriter
 from test_paimon_scan import rows
 
 from dv_maintenance.engine.rows.live_rows import LiveRows
@@ -252,7 +252,7 @@ def test_statistics_of_an_anchor_say_nothing_of_newer_columns(tmp_path: Path) ->
 
 
 def stats(least: int, greatest: int) -> dict[str, Any]:
-    from binary_rows import encode_row
+    from support.binary_rows import encode_row
 
     rows = {
         key: encode_row([value], [parse_type("BIGINT")])

@@ -11,14 +11,14 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from avro_data import avro_writer
-from avro_files import block, header, record_bytes
 from effort import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from paimon_writer import DataFile, PaimonWriter
 from pyarrow import orc
 from pyspark.sql import SparkSession
+from support.avro_data import avro_writer
+from support.avro_files import block, header, record_bytes
+from support.paimon_writer import DataFile, PaimonWriter
 from support.releases import needs_orc_timestamps, skip_without_orc_timestamps
 
 from dv_maintenance.dml.delete import delete

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from paimon_writer import NEW, OLD, DataFile, PaimonWriter
+from support.paimon_writer import NEW, OLD, DataFile, PaimonWriter
 
 from dv_maintenance.errors import DamagedTableError, UsageError
 from dv_maintenance.tables import open_table

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from paimon_writer import DataFile, PaimonWriter
+from support.paimon_writer import DataFile, PaimonWriter
 
 from dv_maintenance.errors import DamagedTableError, RefusedError
 from dv_maintenance.maintenance.read import read

@@ -11,8 +11,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from paimon_writer import PaimonWriter
 from pyarrow import orc
+from support.paimon_writer import PaimonWriter
 from support.releases import needs_orc_timestamps
 from test_paimon_formats import ROW, add
 

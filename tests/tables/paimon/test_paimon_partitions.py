@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from binary_rows import encode_row
 from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.binary_rows import encode_row
 
 from dv_maintenance.errors import DamagedTableError, UnsupportedFeatureError
 from dv_maintenance.tables.model import parse_partition

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from paimon_writer import PaimonWriter
+from support.paimon_writer import PaimonWriter
 
 from dv_maintenance.errors import DamagedTableError
 from dv_maintenance.maintenance.read import read

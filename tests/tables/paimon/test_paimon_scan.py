@@ -14,7 +14,7 @@ from effort import examples
 from golden_tables import names_in
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from paimon_writer import NEW, OLD, DataFile, PaimonWriter
+from support.paimon_writer import NEW, OLD, DataFile, PaimonWriter
 from support.places import GOLDEN
 
 from dv_maintenance.engine.splits import plan_splits, scan_split

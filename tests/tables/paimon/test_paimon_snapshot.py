@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from golden_tables import names_in
-from paimon_writer import NEW, OLD, DataFile, PaimonWriter
+from support.paimon_writer import NEW, OLD, DataFile, PaimonWriter
 from support.places import GOLDEN
 
 from dv_maintenance.errors import (

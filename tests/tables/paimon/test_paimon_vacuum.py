@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from avro_files import avro_file
 from effort import sampled
 from golden_tables import names_in
-from paimon_writer import DataFile, index_schema, list_schema, optional
+from support.avro_files import avro_file
 from support.paimon_lake import DAY, HOUR, Lake, before_each_call, entry_schema, gone, lake
+from support.paimon_writer import DataFile, index_schema, list_schema, optional
 from support.places import GOLDEN
 
 from dv_maintenance.cli import main

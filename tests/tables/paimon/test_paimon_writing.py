@@ -8,11 +8,11 @@ import math
 from decimal import Decimal
 from typing import Any
 
-import binary_rows
 import fastavro
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support import binary_rows
 
 from dv_maintenance.errors import DamagedTableError
 from dv_maintenance.files.avro.container import read_records

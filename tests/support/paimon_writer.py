@@ -12,11 +12,11 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from avro_files import avro_file
-from binary_rows import encode_row
 
 from dv_maintenance.dv import DeletionVector, paimon
 from dv_maintenance.tables.paimon.rows.types import arrow_type, parse_type
+from support.avro_files import avro_file
+from support.binary_rows import encode_row
 
 OLD, NEW = "0.9", "2.1"
 MAX_LONG = 2**63 - 1

@@ -9,8 +9,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from random_sql import COLUMNS, NESTED
-
 from dv_maintenance.dml.catalyst import demanded_by, shape
 from dv_maintenance.dml.delete import delete
 from dv_maintenance.dml.prune import files_that_may_match
@@ -18,6 +16,7 @@ from dv_maintenance.dml.rows import live_rows, numbered_rows
 from dv_maintenance.dml.session_time import scan_tasks
 from dv_maintenance.errors import DvMaintenanceError, RefusedError
 from dv_maintenance.tables.predicate import bind
+from support.random_sql import COLUMNS, NESTED
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -10,10 +10,10 @@ from types import ModuleType
 from typing import Any
 
 import pyarrow as pa
-from raw_manifest import Record, message, patch
 
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables.lance.log.versions import all_versions
+from support.raw_manifest import Record, message, patch
 
 DAY = 86_400_000
 FOLDERS = ("_versions", "_transactions", "_deletions", "_indices", "data")
