@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from dv_maintenance.tables.guard import VACUUM_DEFAULTS, VacuumRequest
 from dv_maintenance.tables.model import FileKey, Snapshot
@@ -26,7 +26,9 @@ else:
 
     SnapshotT = TypeVar("SnapshotT", bound=Snapshot)
 
-__all__ = ["CommitOutcome", "Probe", "Rebased", "Replacement", "SkippingTable", "Table"]
+__all__ = ["CommitOutcome", "Probe", "Rebased", "Replacement", "SkippingTable", "Table", "reasons_of"]
+
+_REASONS_SHOWN: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +101,13 @@ class CommitOutcome:
     versions: Mapping[str, int] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
     moved: Mapping[FileKey, FileKey] = field(default_factory=dict)
+
+
+def reasons_of(lost: Mapping[str, str]) -> str:
+    """For ``CommitOutcome.reason``: why replacements were lost, by their ids; the first few different reasons."""
+    reasons = list(dict.fromkeys(lost.values()))
+    more = f" (and {len(reasons) - _REASONS_SHOWN} more reasons)" if len(reasons) > _REASONS_SHOWN else ""
+    return "; ".join(reasons[:_REASONS_SHOWN]) + more
 
 
 @dataclass(frozen=True, slots=True)

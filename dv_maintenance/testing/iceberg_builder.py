@@ -163,8 +163,11 @@ class IcebergBuilder:
         added: Sequence[Mapping[str, Any]] = (),
         removed: set[str] | frozenset[str] = frozenset(),
         dvs: Mapping[str, DeletionVector] | None = None,
+        per_manifest: int = 1 << 30,
     ) -> int:
-        """Commit a snapshot: data files that come and go, and new deletion vectors by data file."""
+        """Commit a snapshot: data files that come and go, and new deletion vectors by data file. ``per_manifest``:
+        entries of a manifest.
+        """
         before = load_snapshot(self.layout)
         body, number = dict(before.metadata.body), randbits(62) + 1
         sequence = body["last-sequence-number"] + 1
@@ -179,9 +182,9 @@ class IcebergBuilder:
             deletes += [self._dv(before, row, number, changed) for row in before.deletes.dvs.to_pylist()]
             old = [each for each in old if each["517"] != _DELETES]
         new = [
-            self._manifest(before, content, some, number, sequence)
+            self._manifest(before, content, some[at : at + per_manifest], number, sequence)
             for content, some in ((0, data), (1, deletes))
-            if some
+            for at in range(0, len(some), per_manifest)
         ]
         listed, first = new + [each for each in old if each["504"] or each["505"]], body["next-row-id"]
         taken = first

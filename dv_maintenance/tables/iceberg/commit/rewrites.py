@@ -26,7 +26,7 @@ from dv_maintenance.tables.iceberg.commit.unneeded import unneeded_deletes
 from dv_maintenance.tables.iceberg.rows.rewrite_tasks import output_folder
 from dv_maintenance.tables.iceberg.rows.tasks import stored_source
 from dv_maintenance.tables.model import FileKey
-from dv_maintenance.tables.table import CommitOutcome, Rebased, Replacement
+from dv_maintenance.tables.table import CommitOutcome, Rebased, Replacement, reasons_of
 
 if TYPE_CHECKING:
     from dv_maintenance.tables.iceberg.layout import Layout
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Row", "commit_replacements", "deletes_of", "live_rows", "stored_dv"]
 
-_REASONS_SHOWN: Final = 3
 _NONE: Final = DeletionVector.empty()
 
 Row = Mapping[str, Any]
@@ -69,7 +68,7 @@ def commit_replacements(
         committed=tuple(commit.stay) if held else (),
         lost=tuple(commit.lost),
         attempts=published.attempts,
-        reason=_reasons(commit.lost),
+        reason=reasons_of(commit.lost),
         rebased=tuple(
             Rebased(
                 name,
@@ -246,9 +245,3 @@ def _key(row: Row) -> FileKey:
 def deletes_of(row: Row) -> tuple[Any, ...]:
     """Which rows of a file are deleted by position. Equality deletes that came later apply to the new file, too."""
     return row["dv_file"], row["dv_offset"], row["deleted_rows"], None if row["dv_file"] else row["dv_id"]
-
-
-def _reasons(lost: Mapping[str, str]) -> str:
-    reasons = list(dict.fromkeys(lost.values()))
-    more = f" (and {len(reasons) - _REASONS_SHOWN} more reasons)" if len(reasons) > _REASONS_SHOWN else ""
-    return "; ".join(reasons[:_REASONS_SHOWN]) + more

@@ -28,7 +28,7 @@ from dv_maintenance.tables.paimon.log.entries import Entry, FileId, added_entrie
 from dv_maintenance.tables.paimon.log.index_manifest import DvEntry
 from dv_maintenance.tables.paimon.log.manifests import ADD
 from dv_maintenance.tables.paimon.log.snapshots import read_snapshot_file
-from dv_maintenance.tables.table import CommitOutcome, Rebased, Replacement
+from dv_maintenance.tables.table import CommitOutcome, Rebased, Replacement, reasons_of
 
 if TYPE_CHECKING:
     from dv_maintenance.files.avro.writer import Template
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 
 __all__ = ["LiveFile", "commit_replacements", "live_files"]
 
-_REASONS_SHOWN: Final = 3
 _COMPACT: Final = "COMPACT"
 _COMPACTED: Final = 1
 _NO_STATS: Final = {"_MIN_VALUES": EMPTY_ROW, "_MAX_VALUES": EMPTY_ROW, "_NULL_COUNTS": []}
@@ -114,7 +113,7 @@ def commit_replacements(
         committed=tuple(commit.stay) if held else (),
         lost=tuple(commit.lost),
         attempts=published.attempts,
-        reason=_reasons(commit.lost),
+        reason=reasons_of(commit.lost),
         rebased=tuple(
             Rebased(name, tuple(file.key for file in stay.inputs), tuple(dv.cardinality for dv in stay.deleted))
             for name, stay in commit.stay.items()
@@ -292,12 +291,6 @@ def _rows_moved(layout: Layout, since: int, version: int) -> bool:
         )
     except FileNotFoundError:
         return True
-
-
-def _reasons(lost: Mapping[str, str]) -> str:
-    reasons = list(dict.fromkeys(lost.values()))
-    more = f" (and {len(reasons) - _REASONS_SHOWN} more reasons)" if len(reasons) > _REASONS_SHOWN else ""
-    return "; ".join(reasons[:_REASONS_SHOWN]) + more
 
 
 # -- gates -------------------------------------------------------------------------------------------------------
