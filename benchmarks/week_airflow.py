@@ -43,12 +43,10 @@ _MILLISECONDS = range(1_500_000_000_000, 2_500_000_000_000)
 class Stack:
     """A watcher says once what stands in the way, and again when that changes.
 
-    It learns of a run from the run's own task, so of none that was marked before its task began. Of two definitions of
-    one location Airflow accepts one, whichever it reads first: the DAG of the other is never started, and its page says
-    so.
+    It learns of a run from the run's own task, so of none that was marked before its task began.
     """
 
-    shared = "is already associated to"
+    shared = "is watched as"
     forgetful = True
 
     # The watcher waits for five seconds after an event; the scheduler creates a run every few seconds.
@@ -70,7 +68,7 @@ class Stack:
             lines = [text for _, _, text in self._lines(begun) if text.startswith("trigger ID")]
             return len(lines) >= watchers
 
-        watchers = len(self.dags) - 1  # one of the two definitions has none
+        watchers = len(self.dags)
         eventually("all tables are watched", watched, seconds=600)
         if not self.airflow.runs():
             eventually("and were seen", lambda: len(self._seen()) >= watchers, seconds=600)

@@ -13,19 +13,21 @@ import os
 import time
 from abc import abstractmethod
 from asyncio import sleep
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 from asgiref.sync import sync_to_async
 
+from dv_maintenance.airflow import watchers
 from dv_maintenance.errors import DvMaintenanceError, redacted
 from dv_maintenance.service.decision import Attempts
 from dv_maintenance.service.evaluation import Evaluation, Limits, evaluate
 from dv_maintenance.service.observe import Observer
 from dv_maintenance.service.tables_file import Job, TableSettings
 from dv_maintenance.service.verbs.like_sensor import NoOrchestrator
+from dv_maintenance.storage.paths import absolute_uri
 
 if TYPE_CHECKING:
     from dv_maintenance.airflow.outcomes import AnnouncedRun
@@ -41,6 +43,8 @@ _SECONDS_UNTIL_WRITTEN: Final = 5.0
 # At most, else ten inspections: a connection may have credentials that end, and a folder other tables.
 _SECONDS_LOADED: Final = 600.0
 _STATE: Final = "dv_maintenance"
+# Another definition of the table waits so long for a run of an event.
+_MILLISECONDS_BEGUN: Final = 600_000
 # Seconds: how long new tables are started, and how much longer a started one may take. Events at most.
 _LIMITS: Final = Limits(budget=35.0, patience=10.0, requests=100)
 
@@ -78,11 +82,19 @@ class _Watch(BaseEventTrigger):
         # Only an inspection of a changed table finds reasons.
         self._reasons: dict[str, Mapping[Job, Sequence[str]]] = {}
         self._said = ""
+        self._beside: dict[str, str] = {}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Yields an event per inspection that found work to announce, forever. What stands in the way of due work, such
         as a table that can't be read, is a line in the log.
         """
+        try:
+            async for event in self._events():
+                yield event
+        finally:
+            watchers.forget(id(self))
+
+    async def _events(self) -> AsyncIterator[TriggerEvent]:
         memory = await self._restored()
         kept, first = memory, True
         while True:
@@ -114,10 +126,11 @@ class _Watch(BaseEventTrigger):
         for table in tables:
             if first or table.name in memory.fired or table.name in self._runs:
                 self._ask_for_runs(table)
+        begun = {table.name: self._others(table) for table in tables}
         found = evaluate(
             tables,
             memory.cursor,
-            _Airflow(memory.fired, self._runs, self._active, self._checks),
+            _Airflow(memory.fired, self._runs, self._active, self._checks, begun),
             self._observer,
             _LIMITS,
         )
@@ -127,10 +140,34 @@ class _Watch(BaseEventTrigger):
         states = found.cursor.tables.items()
         self._reasons |= {name: state.inspection.reasons for name, state in states if state.inspection.reasons}
         due = {name for name, state in states if state.inspection.due or not state.readable}
+        asked = {each.table for each in found.requests}
         for table in tables:
             if table.name not in due:
                 self._forget(table)
+            self._note(table, memory, asked)
         return found, due
+
+    def _others(self, table: TableSettings) -> str:
+        """What another definition of the table has begun; "" for nothing."""
+        found = watchers.others(absolute_uri(table.path), self._definition(table))
+        named = ", ".join(sorted(found))
+        if named and self._beside.get(table.name) != named:
+            text = "%s: %s is watched as %s, too. They take turns, but work may be done twice: keep one definition"
+            self.log.warning(text, table.name, table.path, named)
+        self._beside[table.name] = named
+        return next((f"{begun}, for {other}" for other, begun in sorted(found.items()) if begun), "")
+
+    def _note(self, table: TableSettings, memory: _Memory, asked: Collection[str]) -> None:
+        run = self._active.get(table.name)
+        # An event that no run came of holds up nobody for long.
+        recent = any(_now() - at < _MILLISECONDS_BEGUN for _, at in memory.fired.get(table.name, {}).values())
+        begun = "an event" if table.name in asked or recent else ""
+        if run is not None:
+            begun = f"run {run.run_id} of {run.dag_id}"
+        watchers.note(absolute_uri(table.path), id(self), self._definition(table), begun)
+
+    def _definition(self, table: TableSettings) -> str:
+        return f"{table.name} of {self.tables_file}" if self.tables_file else table.name
 
     def _ask_for_runs(self, table: TableSettings) -> None:
         """Without an answer, what was known of them still holds."""
@@ -234,6 +271,7 @@ class _Airflow(NoOrchestrator):
     """Answers the queries of an evaluation from what was announced, and what became of it.
 
     checks : their last severities, by table and name.
+    begun : what other definitions of the tables have begun, by table.
     """
 
     def __init__(
@@ -242,15 +280,17 @@ class _Airflow(NoOrchestrator):
         runs: Runs,
         active: Mapping[str, AnnouncedRun],
         checks: dict[tuple[str, str], Severity | None],
+        begun: Mapping[str, str] | None = None,
     ) -> None:
         self.checks = checks
+        self.begun = begun or {}
         self.fired = fired
         self.runs = runs
         self.active = active
 
     def busy(self, table: TableSettings) -> str | None:
         run = self.active.get(table.name)
-        return None if run is None else f"run {run.run_id} of {run.dag_id}"
+        return (self.begun.get(table.name) or None) if run is None else f"run {run.run_id} of {run.dag_id}"
 
     def attempts(self, request: RunRequest) -> Attempts:
         """An event that nothing has come of counts as a run without effect: its run may be in the queue, or its DAG

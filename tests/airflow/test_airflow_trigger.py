@@ -285,3 +285,45 @@ def test_outcomes(in_airflow: Callable[[str], str], tmp_path: Path) -> None:
 
 def _script(folder: Path, scenarios: str) -> str:
     return f"HERE, TESTS = {str(folder)!r}, {str(ROOT / 'tests')!r}\n{HEAD}{scenarios}"
+
+
+TWO = """
+import logging
+lines = []
+class Handler(logging.Handler):
+    def emit(self, record): lines.append(record.getMessage())
+logging.getLogger().addHandler(Handler())
+
+async def two_definitions():
+    fresh()
+    tasks = []
+    for name in ("one", "other"):
+        trigger = DvTrigger({"path": "orders", "name": name}, jobs=["optimize"], every_seconds=0.02)
+        trigger._log = logging.getLogger("watchers")
+        trigger.asset_state_store = Store()
+        async def watch(trigger=trigger):
+            async for event in trigger.run(): events.append(event.payload)
+        tasks.append(asyncio.create_task(watch()))
+    await rest(); await rest()
+    delete(400)
+    await rest(); await rest(); await rest()
+    assert len(events) == 1, events
+    optimize()
+    await rest(); await rest()
+    assert len(events) == 1, "there is nothing left for the other one"
+    from dv_maintenance.airflow import watchers
+    assert watchers._AT
+    for task in tasks: await kill(task)
+    assert not watchers._AT, "who has ended is in nobody's way"
+asyncio.run(two_definitions())
+said = [line for line in lines if "is watched as" in line]
+print(len(said), said[0])
+"""
+
+
+def test_two_definitions_of_a_table_take_turns(in_airflow: Callable[[str], str], tmp_path: Path) -> None:
+    head = HEAD.replace("TESTS", repr(str(ROOT / "tests"))).replace("HERE", repr(str(tmp_path)))
+    count, said = in_airflow(head + TWO).splitlines()[-1].split(" ", 1)
+    assert int(count) == 2, "each says it once"
+    assert "orders is watched as" in said
+    assert "keep one definition" in said
