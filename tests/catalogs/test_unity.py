@@ -26,6 +26,7 @@ from dv_maintenance.errors import (
     UsageError,
 )
 from dv_maintenance.maintenance.read import read
+from dv_maintenance.service.inspection import inspect_table
 from dv_maintenance.tables import open_table
 from dv_maintenance.testing.delta_builder import DeltaBuilder
 
@@ -99,7 +100,7 @@ def test_verbs_that_look(server: Unity, staged: Path, capsys: pytest.CaptureFixt
         assert TOKEN not in shown.out + shown.err
     server.asked.clear()
     assert open_table(place).version() == 3
-    assert len(server.asked) == 2, "to open it, and for the version"
+    assert len(server.asked) == 1, "to open it and for the version"
 
 
 def test_nothing_is_written(server: Unity, staged: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -195,8 +196,10 @@ def test_another_table_of_that_name(server: Unity, staged: Path) -> None:
     [
         (["busy", "drop"], None),
         (["text"], None),
+        (["torn"], None),
         (["busy"] * 3, StorageUnavailableError),
         (["drop"] * 3, StorageUnavailableError),
+        (["torn"] * 3, StorageUnavailableError),
         (["text"] * 3, StorageUnavailableError),
     ],
 )
@@ -210,6 +213,46 @@ def test_a_catalog_that_stumbles(
         return
     with pytest.raises(error, match=r"uc\.main\.golden\.staged_tail"):
         open_table("uc.main.golden.staged_tail")
+
+
+def test_a_redirect_does_not_get_the_token(server: Unity, staged: Path) -> None:
+    del staged
+    with unity() as other:
+        server.faults[:] = [f"{other.url}/somewhere"]
+        with pytest.raises(StorageDeniedError, match="HTTP status 302"):
+            open_table("uc.main.golden.staged_tail")
+        assert (other.asked, other.tokens) == ([], [])
+
+
+def test_a_newest_version_without_a_file_is_damage(server: Unity, tmp_path: Path) -> None:
+    """Not a table that is one version older."""
+    place = golden_in(server, tmp_path, "all_published")
+    (place / "_delta_log" / f"{2:020d}.json").unlink()
+    table = open_table("uc.main.golden.all_published")
+    assert rows_of("uc.main.golden.all_published", 1) == EXPECTED["all_published"]["versions"]["1"]
+    for look in (table.snapshot, lambda: table.snapshot(2), table.history):
+        with pytest.raises(DamagedTableError, match=r"00002\.json is missing"):
+            look()
+
+
+def test_a_look_is_one_request(server: Unity, staged: Path) -> None:
+    del staged
+    table = open_table("uc.main.golden.staged_tail")
+    first = inspect_table(table, jobs=["optimize"])
+    assert (first.version, len(server.asked)) == (3, 1)
+    second = inspect_table(table, last=first, jobs=["optimize"])
+    assert (second.changed, len(server.asked)) == (False, 2)
+    table.snapshot()
+    assert len(server.asked) == 3
+
+
+def test_a_table_made_again_is_another_one(server: Unity, staged: Path) -> None:
+    """At the same version, and in the same folder."""
+    del staged
+    last = inspect_table(open_table("uc.main.golden.staged_tail"), jobs=["optimize"])
+    assert not inspect_table(open_table("uc.main.golden.staged_tail"), last=last, jobs=["optimize"]).another
+    server.tables["main.golden.staged_tail"]["metadata"]["table-uuid"] = "another"
+    assert inspect_table(open_table("uc.main.golden.staged_tail"), last=last, jobs=["optimize"]).another
 
 
 def test_names_and_rights(server: Unity, monkeypatch: pytest.MonkeyPatch) -> None:

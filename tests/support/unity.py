@@ -24,8 +24,10 @@ class Unity:
 
     tables : body of the answer by full name.
     keys : the storage credentials that it vends, by full name.
-    faults : what the next requests meet, in order: ``busy`` (503 with a page), ``text`` (200, not JSON), ``drop``.
+    faults : what the next requests meet, in order: ``busy`` (503 with a page), ``text`` (200, not JSON), ``drop``,
+        ``torn`` (the answer breaks off), or a URL to which they are redirected.
     asked : paths of all requests.
+    tokens : what each request had for authorization.
     """
 
     url: str = ""
@@ -33,6 +35,7 @@ class Unity:
     keys: dict[str, list[Mapping[str, Any]]] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
+    tokens: list[str | None] = field(default_factory=list)
 
     def add(self, name: str, location: str, **table: Any) -> None:
         """``table``: as in ``catalog.json`` of the golden tables."""
@@ -54,9 +57,15 @@ def unity() -> Iterator[Unity]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             made.asked.append(self.path)
+            made.tokens.append(self.headers.get("Authorization"))
             fault = made.faults.pop(0) if made.faults else ""
             if fault == "drop":
                 self.close_connection = True
+            elif fault == "torn":
+                self.close_connection = True
+                self.answer(200, b"{", missing=7)
+            elif fault.startswith("http"):
+                self.answer(302, b"", Location=fault)
             elif fault == "busy":
                 self.answer(503, b"<html>busy</html>")
             elif fault == "text":
@@ -75,10 +84,11 @@ def unity() -> Iterator[Unity]:
                 return 200, {"storage-credentials": made.keys.get(name, [])}
             return 200, made.tables[name]
 
-        def answer(self, status: int, body: Any) -> None:
+        def answer(self, status: int, body: Any, *, missing: int = 0, **headers: str) -> None:
             data = body if isinstance(body, bytes) else json.dumps(body).encode()
             self.send_response(status)
-            self.send_header("Content-Length", str(len(data)))
+            for name, value in {"Content-Length": str(len(data) + missing), **headers}.items():
+                self.send_header(name, value)
             self.end_headers()
             self.wfile.write(data)
 

@@ -54,6 +54,10 @@ class ManagingCatalog(CatalogTable, Protocol):
     @property
     def managed(self) -> bool: ...
 
+    @property
+    def identity(self) -> str:
+        """Differs from that of every other table, also of one that had the name before."""
+
     def ratified(self) -> Ratified:
         """One request. Raises StorageError, TableNotFoundError, DamagedTableError."""
 
@@ -72,14 +76,30 @@ def managed_storage(location: Location) -> Storage:
 
 
 class RatifiedStorage(Storage):
-    """The files of a table, with a log as its catalog says. Each listing of the log asks the catalog once; what is read
-    afterwards is what that answer named. Nothing is written: a commit by files alone would destroy the table.
+    """The files of a table, with a log as its catalog says: as its last answer says, which stays true for the versions
+    that it names. Nothing is written: a commit by files alone would destroy the table.
     """
 
     def __init__(self, storage: Storage, catalog: ManagingCatalog) -> None:
         super().__init__(storage.uri, storage.options)
         self.catalog = catalog
         self._answer: Ratified | None = None
+
+    def latest(self) -> int:
+        """The newest version now: one request. Raises as ``ManagingCatalog.ratified``."""
+        return self._ask().latest
+
+    @property
+    def known(self) -> Ratified:
+        """The last answer."""
+        return self._answer or self._ask()
+
+    @property
+    def stamp(self) -> str:
+        """The stamp of every version, see ``tables.table.Probe``."""
+        from hashlib import sha256
+
+        return sha256(self.catalog.identity.encode()).hexdigest()[:8]
 
     def _ask(self) -> Ratified:
         self._answer = found = self.catalog.ratified()
@@ -100,7 +120,7 @@ class RatifiedStorage(Storage):
         """Where the bytes of a path are, and the held commit that they must be."""
         if (match := _COMMIT.fullmatch(path)) is None:
             return path, None
-        now, version = self._answer or self._ask(), int(match[1])
+        now, version = self.known, int(match[1])
         if version > now.latest:
             raise FileNotFoundError(path)
         held = now.held.get(version)
@@ -109,7 +129,7 @@ class RatifiedStorage(Storage):
     def list(self, prefix: str = "", *, after: str | None = None, staged: bool = False) -> list[FileInfo]:
         if prefix != _LOG:
             return super().list(prefix, after=after, staged=staged)
-        now = self._ask()
+        now = self.known
         found = {info.path: info for info in super().list(prefix, after=after, staged=staged)}
         found = {path: info for path, info in found.items() if not path.startswith(_STAGED)}
         above = {path for path in found if (match := _ABOUT.fullmatch(path)) and int(match[1]) > now.latest}

@@ -16,6 +16,7 @@ from dv_maintenance.errors import DamagedTableError, StorageUnavailableError, Ta
 from dv_maintenance.storage import FileInfo, Storage, stamp_of
 from dv_maintenance.tables.delta.log.actions import Action
 from dv_maintenance.tables.delta.log.pointer import hinted
+from dv_maintenance.tables.delta.log.ratified import RatifiedStorage
 from dv_maintenance.tables.not_found import not_found
 from dv_maintenance.tables.table import Probe
 
@@ -141,6 +142,8 @@ def latest_version(storage: Storage, known: int | None = None) -> int:
 
 def probe(storage: Storage, known: int | None = None) -> Probe:
     """As :func:`latest_version`, with the stamp of the version's commit, or else of its checkpoint."""
+    if isinstance(storage, RatifiedStorage):
+        return Probe(storage.latest(), storage.stamp)
     start = known if known is not None else _hint(storage)[0]
     # List from the start itself on: an empty listing then means that the start is wrong, not that nothing is new.
     listing = _list(storage, start) or (_list(storage, None) if start is not None else _Listing())
@@ -151,6 +154,8 @@ def probe(storage: Storage, known: int | None = None) -> Probe:
 
 def stamp(storage: Storage, version: int) -> str | None:
     """The stamp of a commit; ``None`` if it was cleaned up. Raises StorageError."""
+    if isinstance(storage, RatifiedStorage):
+        return storage.stamp
     try:
         return stamp_of(storage.head(commit_path(version)))
     except FileNotFoundError:
@@ -172,6 +177,8 @@ def segment(
     StorageError : the commit is there, but the store does not list it yet.
     DamagedTableError : commits are missing in between.
     """
+    if isinstance(storage, RatifiedStorage) and (version is None or version > storage.known.latest):
+        storage.latest()
     hint, warnings = _hint(storage)
     listing = _Listing()
     # The hint is useful if the checkpoint it names (or a newer one) exists, is complete and is not too new.
@@ -198,12 +205,7 @@ def segment(
             next_step=f"choose one of the versions {_available(_list(storage, None))}",
         )
     if gap is not None:
-        raise DamagedTableError(
-            f"commit {commit_path(gap)} is missing",
-            table=storage.uri,
-            version=wanted,
-            next_step="restore the file from a backup, or repair the log with the tool that wrote it",
-        )
+        raise _missing(storage, gap, wanted)
     if not compacted:
         listing.compacted.clear()
     linked = (f"{path} is a link to a folder: dvm neither writes nor deletes in it" for path in listing.links)
@@ -244,9 +246,13 @@ def commit_files(storage: Storage, after: int = -1) -> tuple[list[CommitFile], i
     ------
     TableNotFoundError, DamagedTableError : as :func:`latest_version`.
     """
+    if isinstance(storage, RatifiedStorage):
+        storage.latest()
     # List from `after` itself on: an empty listing then means that something is wrong, not that nothing is new.
     listing = _list(storage, after if after >= 0 else None) or _list(storage, None)
     newest = _latest(storage, listing)
+    if newest not in listing.commits and newest not in listing.checkpoints:
+        raise _missing(storage, newest, newest)
     files = [CommitFile(info.path, at, at, info.modified, info.size) for at, info in sorted(listing.commits.items())]
     return [file for file in files if file.start > after], newest
 
@@ -392,7 +398,17 @@ def _latest(storage: Storage, listing: _Listing) -> int:
             table=storage.uri,
             next_step="check the path; restore the log from a backup if it was deleted",
         )
-    return listing.latest
+    # Without a file for its newest version, such a table has a gap: it is not an older one.
+    return storage.known.latest if isinstance(storage, RatifiedStorage) else listing.latest
+
+
+def _missing(storage: Storage, commit: int, version: int) -> DamagedTableError:
+    return DamagedTableError(
+        f"commit {commit_path(commit)} is missing",
+        table=storage.uri,
+        version=version,
+        next_step="restore the file from a backup, or repair the log with the tool that wrote it",
+    )
 
 
 def _available(listing: _Listing) -> str:
