@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from importlib import import_module
 from typing import Final, Literal
@@ -19,9 +20,10 @@ from dv_maintenance.config import expand_env, load_yaml, validate
 from dv_maintenance.errors import UsageError
 from dv_maintenance.tables.registry import CATALOGS, Location
 
-__all__ = ["CatalogSettings", "configured", "located"]
+__all__ = ["CatalogSettings", "configured", "located", "parts_of"]
 
 _KINDS: Final = {"unity": "dv_maintenance.catalogs.unity:located"}
+_PART: Final = r"`(?:[^`]|``)+`|[^.`]+"
 
 
 class CatalogSettings(BaseModel):
@@ -73,8 +75,23 @@ def located(name: str, storage_options: Mapping[str, str] | None = None) -> tupl
     settings = configured().get(catalog)
     if settings is None:
         return None
-    if not all(rest.split(".")):
-        raise UsageError(f"{name!r} is not the name of a table", next_step=f"write {catalog}.CATALOG.SCHEMA.TABLE")
+    if not parts_of(rest):
+        raise UsageError(
+            f"{name!r} is not the name of a table",
+            next_step=f"write {catalog}.CATALOG.SCHEMA.TABLE, and parts with dots in backticks",
+        )
     module, _, function = _KINDS[settings.type].partition(":")
     found: tuple[str, Location] = getattr(import_module(module), function)(name, settings, storage_options or {})
     return found
+
+
+def parts_of(name: str) -> tuple[str, ...]:
+    """The parts of a dotted name, those in backticks without them; none if it is not a name.
+
+    >>> parts_of("main.`my schema`.`a.b`")
+    ('main', 'my schema', 'a.b')
+    """
+    if re.fullmatch(rf"(?:{_PART})(?:\.(?:{_PART}))*", name) is None:
+        return ()
+    found = re.findall(_PART, name)
+    return tuple(each[1:-1].replace("``", "`") if each.startswith("`") else each for each in found)

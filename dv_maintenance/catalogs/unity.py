@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
+from dv_maintenance.catalogs import parts_of
 from dv_maintenance.errors import (
     DamagedTableError,
     StorageDeniedError,
@@ -158,7 +159,7 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 
 def _ask(name: str, settings: CatalogSettings, more: str = "") -> Mapping[str, Any]:
     """The answer to ``GET`` of the table. A request that nobody answered is repeated."""
-    parts = name.split(".")[1:]
+    parts = parts_of(name)[1:]
     if len(parts) != 3:
         raise UsageError(
             f"{name!r} is not the name of a table in Unity Catalog",

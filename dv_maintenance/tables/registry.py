@@ -226,16 +226,17 @@ def in_catalog(place: str, storage_options: Mapping[str, str] | None = None) -> 
     ``dv_maintenance.catalogs``; ``None`` if the place is a path or URI. Raises what the format's ``locate`` or the
     catalog's ``located`` raises.
     """
-    prefix, colon, name = place.partition(":")
-    if "/" in place:
+    unquoted = re.sub(r"`(?:[^`]|``)*`", "", place)
+    if "/" in unquoted:
         return None
-    if not colon:
+    if ":" not in unquoted:
         if not os.environ.get(CATALOGS) or os.path.exists(place):
             return None
         named = import_module("dv_maintenance.catalogs").located(place, storage_options)
         if named is None:
             return None
         return format_called(named[0], place).open(named[1])
+    prefix, _, name = place.partition(":")
     found = known_format(prefix)
     if found is None or found.locate is None:
         return None

@@ -108,6 +108,7 @@ def test_nothing_is_written(server: Unity, staged: Path, capsys: pytest.CaptureF
     before = sorted((file, file.read_bytes()) for file in staged.rglob("*") if file.is_file())
     place = "uc.main.golden.staged_tail"
     verbs = [["purge"], ["apply"], ["vacuum"], ["checkpoint"], ["manifest"], ["downgrade"], ["undelete"]]
+    verbs += [["purge", "--dry-run"], ["vacuum", "--dry-run"], ["checkpoint", "--dry-run"], ["recount"]]
     verbs += [["restore", "--version", "1"], ["delete", "--where", "id = 1"], ["update", "--set", "s='x'"]]
     for verb, *flags in verbs:
         code = main(
@@ -253,6 +254,16 @@ def test_a_table_made_again_is_another_one(server: Unity, staged: Path) -> None:
     assert not inspect_table(open_table("uc.main.golden.staged_tail"), last=last, jobs=["optimize"]).another
     server.tables["main.golden.staged_tail"]["metadata"]["table-uuid"] = "another"
     assert inspect_table(open_table("uc.main.golden.staged_tail"), last=last, jobs=["optimize"]).another
+
+
+def test_parts_of_names_may_be_quoted(server: Unity, tmp_path: Path) -> None:
+    place = golden_in(server, tmp_path, "all_published")
+    server.add("main.my schema.a.b`c/d", place.as_uri(), table_type="EXTERNAL")
+    assert open_table("uc.main.`my schema`.`a.b``c/d`").uri == place.as_uri()
+    assert server.asked[-1].endswith("/catalogs/main/schemas/my%20schema/tables/a.b%60c%2Fd")
+    for wrong in ("uc.main.s.`t", "uc.main.s.``", "uc.main.s.t`u`", "uc.main.`s`t.u"):
+        with pytest.raises(UsageError, match="is not the name of a table"):
+            open_table(wrong)
 
 
 def test_names_and_rights(server: Unity, monkeypatch: pytest.MonkeyPatch) -> None:
