@@ -247,6 +247,30 @@ def test_a_look_is_one_request(server: Unity, staged: Path) -> None:
     assert len(server.asked) == 3
 
 
+def test_a_look_builds_on_the_last_one_when_commits_were_published(server: Unity, tmp_path: Path, golden: Path) -> None:
+    """The file of the version is another one then, of another time."""
+    del golden
+    place = golden_in(server, tmp_path, "staged_tail")
+    body = server.tables["main.golden.staged_tail"]
+    newest = body["commits"][0]
+    body |= {"commits": body["commits"][1:], "latest-table-version": 2}
+    table = open_table("uc.main.golden.staged_tail")
+    kept = table.snapshot()
+    log = place / "_delta_log"
+    for each in body["commits"]:
+        staged = log / "_staged_commits" / each["file-name"]
+        (log / f"{each['version']:020d}.json").write_bytes(staged.read_bytes())
+    body |= {"commits": [newest], "latest-table-version": 3}
+    assert table.version() == 3
+    found = table.advanced(kept, 3)
+    assert found is not None
+    assert found.files.sort_by("path").equals(table.snapshot(3).files.sort_by("path"))
+    # Another commit of that size in its place.
+    for each in log.glob(f"{2:020d}.json"):
+        each.write_bytes(each.read_bytes().replace(b"1790000002000", b"1790000002007"))
+    assert table.advanced(kept, 3) is None
+
+
 def test_a_table_made_again_is_another_one(server: Unity, staged: Path) -> None:
     """At the same version, and in the same folder."""
     del staged

@@ -21,9 +21,11 @@ from dv_maintenance.tables.delta.load import PRINTS, snapshot_of
 from dv_maintenance.tables.delta.log.actions import Metadata, Transaction
 from dv_maintenance.tables.delta.log.checkpoint import read_checkpoint
 from dv_maintenance.tables.delta.log.fingerprints import among, fingerprints
+from dv_maintenance.tables.delta.log.ratified import RatifiedStorage
 from dv_maintenance.tables.delta.log.replay import no_collection
 from dv_maintenance.tables.delta.log.segment import CommitFile, LogSegment, commit_files, read_commits, segment
 from dv_maintenance.tables.delta.log.tail import Tail
+from dv_maintenance.tables.delta.log.timeline import in_commit_timestamp
 from dv_maintenance.tables.delta.rows.files import ADD_COLUMNS, files_table
 from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
 from dv_maintenance.tables.model import SINCE, Since
@@ -158,9 +160,16 @@ def _commits(storage: Storage, files: LogSegment, kept: DeltaSnapshot) -> list[C
     if [each.start for each in found] != list(range(kept.version, files.version + 1)) or len(found) > _COMMITS:
         raise _DoubtError
     # After a replacement of the table, the version may belong to another history.
-    if first is None or (first.modified, first.size) != (kept.segment.modified, kept.segment.size):
+    if first is None or first.size != kept.segment.size or not _same_time(storage, first, kept):
         raise _DoubtError
     return found[1:]
+
+
+def _same_time(storage: Storage, first: CommitFile, kept: DeltaSnapshot) -> bool:
+    """Whether a commit was made when the kept one was. Publishing a ratified commit gives its file another time."""
+    if first.modified == kept.segment.modified:
+        return True
+    return isinstance(storage, RatifiedStorage) and in_commit_timestamp(storage, first) == kept.in_commit_timestamp
 
 
 def _prints(kept: DeltaSnapshot) -> Any:

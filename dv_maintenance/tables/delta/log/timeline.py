@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
     from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
 
-__all__ = ["CLOCK_SLACK", "modified_times", "version_at"]
+__all__ = ["CLOCK_SLACK", "in_commit_timestamp", "modified_times", "version_at"]
 
 CLOCK_SLACK: Final = 100
 """How many earlier commits may push the time of a commit forward. The reference implementation has the same limit, so
@@ -48,9 +48,9 @@ def version_at(storage: Storage, snapshot: DeltaSnapshot, timestamp: int) -> int
     commits = [commit for commit in commit_files(storage)[0] if commit.start <= snapshot.version]
     stamped_from = _stamped_from(snapshot)
     stamped = [commit for commit in commits if stamped_from is not None and commit.start >= stamped_from]
-    if stamped and _in_commit_timestamp(storage, stamped[0]) <= timestamp:
+    if stamped and in_commit_timestamp(storage, stamped[0]) <= timestamp:
         # In-commit timestamps ascend, so a binary search reads only a few commits.
-        after = bisect_right(stamped, timestamp, key=lambda commit: _in_commit_timestamp(storage, commit))
+        after = bisect_right(stamped, timestamp, key=lambda commit: in_commit_timestamp(storage, commit))
         return stamped[after - 1].start
     times = modified_times(commits[: len(commits) - len(stamped)])
     found = max((version for version, time in times.items() if time <= timestamp), default=None)
@@ -73,7 +73,8 @@ def _stamped_from(snapshot: DeltaSnapshot) -> int | None:
     return parse_count(snapshot.metadata.configuration.get("delta.inCommitTimestampEnablementVersion", "0")) or 0
 
 
-def _in_commit_timestamp(storage: Storage, commit: CommitFile) -> int:
+def in_commit_timestamp(storage: Storage, commit: CommitFile) -> int:
+    """Epoch milliseconds. Raises DamagedTableError if the commit has none."""
     for action in read_actions(storage, commit.path):
         info = action.get("commitInfo")
         stamp = info.get("inCommitTimestamp") if isinstance(info, dict) else None
