@@ -103,6 +103,15 @@ def test_verbs_that_look(server: Unity, staged: Path, capsys: pytest.CaptureFixt
     assert len(server.asked) == 1, "to open it and for the version"
 
 
+def test_times_are_those_of_the_commits(server: Unity, staged: Path) -> None:
+    """A published file was copied at some other time."""
+    del server, staged
+    table = open_table("uc.main.golden.staged_tail")
+    made = [1_790_000_000_000 + 1000 * version for version in range(4)]
+    assert [each.timestamp for each in table.history()] == made[::-1]
+    assert [table.version_at(table.snapshot(), time + 999) for time in made] == [0, 1, 2, 3]
+
+
 def test_nothing_is_written(server: Unity, staged: Path, capsys: pytest.CaptureFixture[str]) -> None:
     del server
     before = sorted((file, file.read_bytes()) for file in staged.rglob("*") if file.is_file())
