@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import pickle
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -342,3 +343,45 @@ def test_settings_that_are_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("DVM_CATALOGS", str(tmp_path / "catalogs.yaml"))
     with pytest.raises(UsageError, match=said):
         open_table("uc.main.s.t")
+
+
+@pytest.mark.parametrize("read_part", ["get", "get_range", "open_input"])
+def test_a_torn_commit_is_damage_however_it_is_read(server: Unity, staged: Path, read_part: str) -> None:
+    table = open_table("uc.main.golden.staged_tail")
+    torn = held(server, staged, 3)
+    # At the end of a line, what is left looks whole. Large commits are read in parts.
+    torn.write_bytes(torn.read_bytes().splitlines(keepends=True)[0])
+    ways: dict[str, Callable[[str], object]] = {
+        "get": table.storage.get,
+        "get_range": lambda path: table.storage.get_range(path, 0, 1 << 20),
+        "open_input": table.storage.open_input,
+    }
+    with pytest.raises(DamagedTableError, match="bytes, not the 1423 that were ratified"):
+        ways[read_part](f"_delta_log/{3:020d}.json")
+
+
+def test_another_process_reads_what_this_one_was_answered(server: Unity, staged: Path) -> None:
+    del staged
+    table = open_table("uc.main.golden.staged_tail")
+    assert table.version() == 3
+    asked, sent = len(server.asked), pickle.dumps(table)
+    assert TOKEN.encode() not in sent
+    schema, batches = read(pickle.loads(sent))
+    rows = pa.Table.from_batches(batches, schema).to_pylist()
+    assert sorted([*row.values()] for row in rows) == EXPECTED["staged_tail"]["versions"]["3"]
+    assert len(server.asked) == asked
+
+
+def test_whether_the_store_has_put_if_absent_is_not_tried(server: Unity, staged: Path) -> None:
+    del server
+    before = sorted(staged.rglob("*"))
+    with pytest.raises(RefusedError, match="is not written"):
+        open_table("uc.main.golden.staged_tail").storage.prove_put_if_absent("_delta_log", anyhow=True)
+    assert sorted(staged.rglob("*")) == before
+
+
+def held(server: Unity, place: Path, version: int) -> Path:
+    """The file that the catalog names for a version of ``staged_tail``."""
+    commits = server.tables["main.golden.staged_tail"]["commits"]
+    name = next(each["file-name"] for each in commits if each["version"] == version)
+    return place / "_delta_log" / "_staged_commits" / name

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
 from dv_maintenance.errors import DamagedTableError, RefusedError, UnsupportedFeatureError
 from dv_maintenance.storage import FileInfo, Storage
@@ -75,6 +75,19 @@ def managed_storage(location: Location) -> Storage:
     return RatifiedStorage(location.storage, catalog) if catalog.managed else location.storage
 
 
+@dataclass(frozen=True, slots=True)
+class _Answered:
+    """The handle that other processes get. They read what this one has been answered, and need no token for it."""
+
+    name: str
+    managed: bool
+    identity: str
+    answer: Ratified
+
+    def ratified(self) -> Ratified:
+        return self.answer
+
+
 class RatifiedStorage(Storage):
     """The files of a table, with a log as its catalog says: as its last answer says, which stays true for the versions
     that it names. Nothing is written: a commit by files alone would destroy the table.
@@ -84,6 +97,10 @@ class RatifiedStorage(Storage):
         super().__init__(storage.uri, storage.options)
         self.catalog = catalog
         self._answer: Ratified | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        handle = _Answered(self.catalog.name, self.catalog.managed, self.catalog.identity, self.known)
+        return (RatifiedStorage, (Storage(self.uri, self.options), handle))
 
     def latest(self) -> int:
         """The newest version now: one request. Raises as ``ManagingCatalog.ratified``."""
@@ -148,19 +165,29 @@ class RatifiedStorage(Storage):
     def get(self, path: str) -> bytes:
         place, held = self._stored(path)
         data = super().get(place)
-        if held is not None and len(data) != held.size:
-            raise self._damaged(f"{place} has {len(data)} bytes, not the {held.size} that were ratified")
+        self._check(place, len(data), held)
         return data
 
     def get_range(self, path: str, start: int, length: int) -> bytes:
-        return super().get_range(self._stored(path)[0], start, length)
+        return super().get_range(self._whole(path), start, length)
 
     def head(self, path: str) -> FileInfo:
         place, held = self._stored(path)
         return super().head(place) if held is None else FileInfo(path, held.size, held.modified)
 
     def open_input(self, path: str, size: int | None = None) -> pa.NativeFile:
-        return super().open_input(self._stored(path)[0], size)
+        return super().open_input(self._whole(path), size)
+
+    def _whole(self, path: str) -> str:
+        """Where the bytes of a path are, of which only a part will be read: it does not tell whether all are there."""
+        place, held = self._stored(path)
+        if held is not None:
+            self._check(place, super().head(place).size, held)
+        return place
+
+    def _check(self, place: str, size: int, held: HeldCommit | None) -> None:
+        if held is not None and size != held.size:
+            raise self._damaged(f"{place} has {size} bytes, not the {held.size} that were ratified")
 
     def check_target(self, path: str) -> None:
         raise RefusedError(
@@ -169,3 +196,6 @@ class RatifiedStorage(Storage):
             table=self.uri,
             next_step="maintain it with an engine of its catalog",
         )
+
+    def prove_put_if_absent(self, folder: str, *, anyhow: bool = False) -> None:  # noqa: ARG002
+        self.check_target(folder)
