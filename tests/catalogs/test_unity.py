@@ -360,6 +360,21 @@ def test_a_torn_commit_is_damage_however_it_is_read(server: Unity, staged: Path,
         ways[read_part](f"_delta_log/{3:020d}.json")
 
 
+@pytest.mark.parametrize("look", ["snapshot", "version_at", "history", "changes_since"])
+def test_a_ratified_commit_without_its_file_is_damage(server: Unity, staged: Path, look: str) -> None:
+    table = open_table("uc.main.golden.staged_tail")
+    newest = table.snapshot()
+    held(server, staged, 2).unlink()
+    looks: dict[str, Callable[[], object]] = {
+        "snapshot": lambda: table.snapshot(2),
+        "version_at": lambda: table.version_at(newest, (newest.timestamp or 0) - 500),
+        "history": table.history,
+        "changes_since": lambda: table.changes_since(0),
+    }
+    with pytest.raises(DamagedTableError, match=r"_staged_commits/0{19}2\..*json does not exist"):
+        looks[look]()
+
+
 def test_another_process_reads_what_this_one_was_answered(server: Unity, staged: Path) -> None:
     del staged
     table = open_table("uc.main.golden.staged_tail")

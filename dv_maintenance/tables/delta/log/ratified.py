@@ -8,7 +8,8 @@ the catalog does not name prove nothing: they may be unfinished, or have lost.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
@@ -164,7 +165,10 @@ class RatifiedStorage(Storage):
 
     def get(self, path: str) -> bytes:
         place, held = self._stored(path)
-        data = super().get(place)
+        if held is None:
+            return super().get(place)
+        with self._must_exist(place):
+            data = super().get(place)
         self._check(place, len(data), held)
         return data
 
@@ -182,11 +186,20 @@ class RatifiedStorage(Storage):
         """Where the bytes of a path are, of which only a part will be read: it does not tell whether all are there."""
         place, held = self._stored(path)
         if held is not None:
-            self._check(place, super().head(place).size, held)
+            with self._must_exist(place):
+                size = super().head(place).size
+            self._check(place, size, held)
         return place
 
-    def _check(self, place: str, size: int, held: HeldCommit | None) -> None:
-        if held is not None and size != held.size:
+    @contextmanager
+    def _must_exist(self, place: str) -> Iterator[None]:
+        try:
+            yield
+        except FileNotFoundError:
+            raise self._damaged(f"{place} does not exist, but the catalog names it as a ratified commit") from None
+
+    def _check(self, place: str, size: int, held: HeldCommit) -> None:
+        if size != held.size:
             raise self._damaged(f"{place} has {size} bytes, not the {held.size} that were ratified")
 
     def check_target(self, path: str) -> None:
