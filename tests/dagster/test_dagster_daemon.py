@@ -153,7 +153,7 @@ class Lake:
         self.file.write_text(
             "defaults: {policy: {min_file_size: 0}}\n"
             "tables:\n"
-            "- {path: damaged}\n- {path: locked}\n"
+            "- {path: damaged}\n- {path: locked}\n- {path: late, policy: {erase_within: 2d, min_file_size: 0}}\n"
             "- {path: docs, format: lance}\n"
             "- {path: raced, partitions: {name: day, every: day, start: 2024-11-01}}\n" + "\n".join(remote)
         )
@@ -350,6 +350,27 @@ def test_a_log_that_may_only_be_read_fails_at_once_and_nothing_is_rewritten(depl
     assert_denied_once(deployment, failed, "_delta_log")
     assert deployment.finished(deployment.launch("locked/dv/locked_optimize")).is_success
     assert_maintained(lake, "locked")
+
+
+@pytest.mark.deep
+def test_a_deadline_that_can_not_be_kept_fails_its_check_and_maintenance_goes_on(
+    deployment: Deployment, lake: Lake
+) -> None:
+    """Two days to erase rows, on a table that keeps files for seven."""
+    lake.delete("late")
+    assert deployment.finished(started(deployment, "late").run_id).is_success
+    assert_maintained(lake, "late")
+
+    def results() -> dict[str, AssetCheckExecutionRecordStatus]:
+        keys = [dg.AssetCheckKey(dg.AssetKey("late"), name) for name in (READABLE, "erase_within")]
+        found = deployment.instance.event_log_storage.get_latest_asset_check_execution_by_key(keys)
+        return {key.name: record.status for key, record in found.items()}
+
+    wanted = {
+        READABLE: AssetCheckExecutionRecordStatus.SUCCEEDED,
+        "erase_within": AssetCheckExecutionRecordStatus.FAILED,
+    }
+    eventually("the check that is named after it fails, and no other", lambda: results() == wanted)
 
 
 def assert_denied_once(deployment: Deployment, failed: dg.DagsterRun, said: str) -> None:
