@@ -95,8 +95,10 @@ def staged(server: Unity, tmp_path: Path, golden: Path) -> Path:
 def test_verbs_that_look(server: Unity, staged: Path, capsys: pytest.CaptureFixture[str]) -> None:
     del staged
     place = "uc.main.golden.staged_tail"
-    for verb, code in {"health": 0, "fsck": 0, "history": 0, "read": 0, "plan": 3}.items():
-        assert main([verb, place, "--json"]) == code, capsys.readouterr()
+    verbs = {"health": 0, "fsck": 0, "history": 0, "read": 0, "simulate": 0, "changes --from 1": 0, "plan": 3}
+    for verb, code in verbs.items():
+        name, *flags = verb.split()
+        assert main([name, place, "--json", *flags]) == code, capsys.readouterr()
         shown = capsys.readouterr()
         assert TOKEN not in shown.out + shown.err
     server.asked.clear()
