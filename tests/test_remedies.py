@@ -125,8 +125,8 @@ def test_no_message_below_the_faces_names_a_flag_or_a_command() -> None:
     """Docstrings and comments may."""
     flag = re.compile(r"(?:^|[\s'\"(`])--[a-z]|'?\bdvm (?!(?:neither|reads)\b)[a-z]+")
     faces = {"airflow", "cli", "dagster", "testing"}
-    # A part of bucket names of S3 Express, and what Policy.with_settings calls its source.
-    others = {"--x-s3", "--set "}
+    # Parts of bucket names of S3 Express and S3 Tables, and what Policy.with_settings calls its source.
+    others = {"--x-s3", "--table-s3", "--set "}
     found = []
     for file in PACKAGE.rglob("*.py"):
         if file.relative_to(PACKAGE).parts[0] in faces | {"remedies.py"}:

@@ -159,4 +159,6 @@ def test_a_night_and_vacuums(in_airflow: Callable[[str], str], tmp_path: Path) -
         f"{name}_{preset}": ["NullTimetable", [preset, "tables"]]
         for name in ("closed", "short")
         for preset in ("plan", "purge")
+    } | {
+        f"{name}_{what}": ["NullTimetable", [what]] for name in ("closed", "short") for what in ("report", "simulation")
     }

@@ -89,10 +89,14 @@ def test_workers_with_another_version(
 
 @pytest.fixture
 def many_partitions(spark: SparkSession) -> Iterator[SparkSession]:
-    before = spark.conf.get(SHUFFLE)
-    spark.conf.set(SHUFFLE, "200")
+    """And with adaptive planning, as by default."""
+    wanted = {SHUFFLE: "200", "spark.sql.adaptive.enabled": "true"}
+    before = {name: str(spark.conf.get(name)) for name in wanted}
+    for name, value in wanted.items():
+        spark.conf.set(name, value)
     yield spark
-    spark.conf.set(SHUFFLE, str(before))
+    for name, value in before.items():
+        spark.conf.set(name, value)
 
 
 def test_a_short_list_of_keys_is_one_partition(table: Table, many_partitions: SparkSession) -> None:
