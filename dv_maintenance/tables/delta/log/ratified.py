@@ -183,7 +183,7 @@ class RatifiedStorage(Storage):
         return super().open_input(self._whole(path), size)
 
     def _whole(self, path: str) -> str:
-        """Where the bytes of a path are, of which only a part will be read: it does not tell whether all are there."""
+        """Where the bytes of a path are. All of them are there: who reads a part could not tell."""
         place, held = self._stored(path)
         if held is not None:
             with self._must_exist(place):

@@ -34,7 +34,7 @@ def optimizer_of(metadata: Metadata) -> str:
 
 
 def optimizer_note(metadata: Metadata, optimizer: str) -> str:
-    """What ``health`` says about it, or about rewrites of which it is unknown who starts them; "" without either."""
+    """What ``health`` says about it, or about rewrites that somebody else starts; "" without either."""
     if optimizer:
         return (
             f"maintained by {optimizer}: policies leave its files and snapshots to it, unless they say "
