@@ -196,7 +196,7 @@ class Snapshot:
     hidden_columns: pa.Schema = field(default_factory=lambda: pa.schema([]))
     """Columns that readers get by name only, such as row ids."""
     optimizer: str = ""
-    """What else maintains the table by itself, and how that is known; "" if there is no sign of anything."""
+    """Another optimizer that maintains the table, and the sign of it; "" without a sign."""
     derived: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
     """Values that callers computed from ``files`` and may need again, by a name that they choose. ``replace`` starts
     without them."""

@@ -118,7 +118,7 @@ class TableFormat:
     marker_file
         what the name of a file in that folder must match; ``None``: the folder itself is enough.
     marker_of_file
-        what the name of a file must match that stands for its table, ``None`` if there are no such files.
+        what the name of a file that stands for its table must match; ``None`` if no file does.
     open
         returns the table at a location; costs nothing before the table is used.
     locate

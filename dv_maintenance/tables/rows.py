@@ -188,7 +188,7 @@ class RowWriteTask:
 
 
 class WithoutBounds:
-    """Answers of a table of which no bounds of columns are read."""
+    """Answers of a table whose column bounds are not read."""
 
     __slots__ = ()
 
