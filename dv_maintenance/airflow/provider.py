@@ -35,6 +35,10 @@ def provider_info() -> dict[str, Any]:
         "sensors": modules("sensor"),
         "hooks": modules("hook"),
         "triggers": modules("trigger"),
+        "task-decorators": [
+            {"name": name, "class-name": f"{_PACKAGE}.decorators.{name}"}
+            for name in ("dv_check", "dv_delete", "dv_erasure", "dv_manifest", "dv_optimize", "dv_vacuum")
+        ],
         "extra-links": [f"{_PACKAGE}.links.DvPlanLink"],
         "connection-types": [
             {

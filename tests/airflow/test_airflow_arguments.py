@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+
+from dv_maintenance.testing.delta_builder import DeltaBuilder
 
 HEAD = """
 import json, sys
@@ -76,3 +81,46 @@ def test_what_templates_render_to(in_airflow: Callable[[str], str]) -> None:
         [["day"], ["a", "b"], ["2026-11-01"], [], [""], ["x"]],
         [{}, {}, {"a": 1}, {}],
     ]
+
+
+BY_FUNCTION = """
+import json
+from airflow.sdk import task
+from dv_maintenance.airflow.decorators import dv_check, dv_optimize
+
+class Instance:
+    try_number, map_index = 1, -1
+    def xcom_push(self, **more): pass
+
+def said(returned, decorator=dv_check, **given):
+    made = decorator(task_id="t", **given)(lambda: returned)().operator
+    try:
+        return type(made).execute.__wrapped__(made, {"ti": Instance()})["reason"]
+    except Exception as error:
+        return str(error)
+
+print(json.dumps([
+    task.dv_check is not None and task.dv_erasure is not None,
+    said("orders"),
+    said({"path": "orders"}),
+    said(None),
+    said({"checks": ["readable"]}),
+    said({"checks": ["readible"]}, table="orders"),
+    said({"table": "orders", "checks": "{{ ti }}"}),
+    said({"table": "orders", "policy": {"max_deleted_ratoi": 1}}, dv_optimize),
+]))
+"""
+
+
+def test_what_functions_may_return(in_airflow: Callable[[str], str], tmp_path: Path) -> None:
+    DeltaBuilder(str(tmp_path / "orders")).create(pa.schema([("id", pa.int64())]))
+    found = json.loads(in_airflow(BY_FUNCTION).splitlines()[-1])
+    there, good, mapping, nothing, no_table, misspelled, template, policy = found
+    assert there
+    assert good == "All checks passed."
+    assert "returned {'path': 'orders'}. Next: return a table's path, or a mapping of these arguments: " in mapping
+    assert "returned None" in nothing
+    assert "returned no table" in no_table
+    assert "checks can't be 'readible'" in misspelled
+    assert "checks can't be '{{ ti }}'" in template
+    assert "max_deleted_ratoi" in policy

@@ -16,7 +16,7 @@ def test_the_page_s_dags_load(in_airflow: Callable[[str], str], tmp_path: Path) 
         (tmp_path / f"tables{number or ''}.yaml").write_text(text)
     blocks = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
     texts = [*blocks, *(path.read_text() for path in sorted((ROOT / "dags").glob("*.py")))]
-    assert len(texts) == 5
+    assert len(texts) == 6
     script = (
         "import os; os.environ['DVM_TABLES'] = 'tables.yaml'\n"
         "import dv_maintenance.airflow as face\n"

@@ -21,7 +21,7 @@ from dv_maintenance.testing.delta_builder import DeltaBuilder
 SCHEMA = pa.schema([("id", pa.int64()), ("day", pa.string())])
 HEAD = """
 from datetime import UTC, datetime
-from airflow.sdk import DAG
+from airflow.sdk import DAG, task
 from dv_maintenance.airflow import *
 from dv_maintenance.airflow import (
     DvCheckOperator, DvDeleteOperator, DvErasureOperator, DvManifestOperator, DvTablesCheckOperator, DvNightOperator,
@@ -59,7 +59,16 @@ SHORT = (
     named = {"path": LAKE + "/f", "asset": {"name": "of customers"}}
     deletes = DvDeleteOperator(task_id="deletes", table=named, engine="local", where="id < 500")
     fails = DvCheckOperator(task_id="fails", table=LAKE + "/f", retries=2)
-    tables >> deletes >> fails
+
+    @task.dv_optimize(engine="local", partitions=["day 2"])
+    def chosen(day, params):
+        return {"table": {"path": params["lake"] + "/c", "partitions": ["day"]}, "partitions": [day]}
+
+    @task.dv_delete(engine="local")
+    def selected() -> dict:
+        return {"table": LAKE + "/c", "where": "id < 500"}
+
+    tables >> deletes >> chosen.expand(day=["day 0"]) >> selected() >> fails
 """
 )
 ON_SPARK = (
@@ -120,15 +129,19 @@ def with_dvs(lake: Path, name: str) -> list[str | None]:
 
 def test_a_run_of_some(airflow_environment: Path, tmp_path: Path) -> None:
     """The short form of the next test: mapped and not, with events, one that fails."""
-    build(tmp_path, "a", "f")
+    build(tmp_path, "a", "c", "f")
     lineage = {"type": "file", "log_file_path": str(tmp_path / "lineage"), "append": True}
     airflow = Airflow(tmp_path / "home", AIRFLOW__OPENLINEAGE__TRANSPORT=json.dumps(lineage))
     done = run(airflow, tmp_path, SHORT)
     assert {key: state for key, (state, _) in done.items()} == {
         ("tables", 0): "success",
         ("deletes", -1): "success",
+        ("chosen", 0): "success",
+        ("selected", -1): "success",
         ("fails", -1): "failed",
     }
+    assert list(done["chosen", 0][1]["partitions"]) == ["day 0"]
+    assert done["selected", -1][1]["rows_deleted"] == 300
     assert done["tables", 0][1]["rows_purged"] == 1200
     assert "deleted_ratio: 50.00%" in done["fails", -1][1]["reason"]
     assert [event["rows_deleted"] for event in airflow.events("of customers")] == [300]
@@ -136,6 +149,8 @@ def test_a_run_of_some(airflow_environment: Path, tmp_path: Path) -> None:
     assert {task: [name for name, _ in tables] for task, tables in written.items() if tables} == {
         "tables": [str(tmp_path / "a")],
         "deletes": [str(tmp_path / "f")],
+        "chosen": [str(tmp_path / "c")],
+        "selected": [str(tmp_path / "c")],
     }
 
 
