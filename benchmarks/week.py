@@ -32,7 +32,7 @@ from support.unprivileged import permissions_apply
 
 __all__ = ["Face", "Lake", "LakeTable", "Run", "Week", "main", "mentions"]
 
-DAYS = ("canceled", "away", "damaged", "denied", "recreated", "crashed", "twice")
+DAYS = ("canceled", "away", "damaged", "denied", "recreated", "late", "crashed", "twice")
 # Long enough for a run that is caught at work, on any machine.
 LARGE = {"files": 12, "rows": 250_000}
 # How long a folder is gone and permissions are denied.
@@ -114,6 +114,9 @@ class Face(Protocol):
     def data_versions(self, table: str) -> set[str]:
         """That consumers were shown; none if there is no such thing."""
 
+    def checks(self, table: str) -> dict[str, bool]:
+        """Whether each check passed when it was evaluated last, where the page shows it."""
+
     def claims(self) -> Iterator[tuple[str, list[str]]]:
         """More that must be true at the end, with what contradicts it."""
 
@@ -132,10 +135,14 @@ class Lake:
         shapes: dict[str, dict[str, Any]] = {name: {"format": name.rpartition("_")[2]} for name in every}
         shapes |= {name: {"format": first} for name in ("lower", "higher", "lost", "shut")}
         shapes |= dict.fromkeys(("stopped", "killed", "crashed"), LARGE)
+        late = {f"late_{each}": {"format": each, "keeps": True} for each in formats}
+        shapes |= late
         shapes |= {name: {} for name in ("queued", "swept", self.TWICE)}
         self.tables = {name: LakeTable(folder / name, **shape) for name, shape in shapes.items()}
         self.file, self.twin = folder / "tables.yaml", folder / "twin.yaml"
         jobs = {"swept": "jobs: [optimize, vacuum], policy: {min_file_size: 0, vacuum_every: 20s, vacuum_min_bytes: 1}"}
+        # With a day between vacuums and a margin, later than that. Without opening a table nobody can know.
+        jobs |= dict.fromkeys(late, "jobs: [optimize], policy: {min_file_size: 0, erase_within: 8d}")
         settings = [*settings, "defaults: {policy: {min_file_size: 0}}"]  # nothing is due before somebody deletes
         entries = [f"- {{path: {name}, {jobs.get(name, 'jobs: [optimize]')}}}" for name in self.tables]
         self.file.write_text("\n".join(["name: week", *settings, "tables:", *entries]))
@@ -335,6 +342,25 @@ class Week:
             self.maintained([table])
             if before and not self.face.data_versions(table.name) - before:
                 self.problem(f"{table.name}: consumers saw no other data version than before: {sorted(before)}")
+
+    def late(self) -> None:
+        """A deadline for erased rows can't be kept: the check that is named after it fails, and maintenance goes on."""
+        tables = self.lake.of_each_format("late")
+        for _ in range(2):
+            for table in tables:
+                table.delete()
+            self.maintained(tables)
+        for table in tables:
+
+            def shown(table: LakeTable = table) -> str:
+                return f"checks of {table.name} that pass: {self.face.checks(table.name)}"
+
+            def right(table: LakeTable = table) -> bool:
+                found = self.face.checks(table.name)
+                return found.get("readable", False) and not found.get("erase_within", True)
+
+            self._eventually(f"'erase_within' of {table.name} fails, and 'readable' passes", right, shown)
+        self.tell("  'erase_within' fails, and 'readable' passes")
 
     def crashed(self) -> None:
         """The host goes down in the middle of a run, and comes back."""

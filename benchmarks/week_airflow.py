@@ -4,8 +4,9 @@
 
 Scheduler, triggerer, DAG processor and API server (SQLite, LocalExecutor) on this machine, a DAG per table that a
 watcher starts, the local engine. Runs are canceled on the page, processes are killed, folders vanish, files are
-damaged, rights are taken away, tables are created again, the host goes down, and two DAG files watch one table. See
-``week``. Prints what happened; ends with 1 if a claim fails. Needs ``make airflow-environment``.
+damaged, rights are taken away, tables are created again, a deadline can't be kept, the host goes down, and two DAG
+files watch one table. See ``week``. Prints what happened; ends with 1 if a claim fails. Needs
+``make airflow-environment``.
 """
 
 from __future__ import annotations
@@ -186,6 +187,14 @@ class Stack:
         """Consumers are told by their own assets."""
         del table
         return set()
+
+    def checks(self, table: str) -> dict[str, bool]:
+        dag = f"week.{table}"
+        ended = [
+            task["run"] for task in self.airflow.tasks(dag) if task["task"] == "check" and task["state"] == "success"
+        ]
+        shown = self.airflow.xcom(dag, ended[-1], "check") if ended else {"findings": []}
+        return {each["check"]: each["severity"] == "ok" for each in shown["findings"]}
 
     def claims(self) -> Iterator[tuple[str, list[str]]]:
         died = [

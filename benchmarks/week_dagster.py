@@ -4,8 +4,8 @@
 
 Two code locations, daemon and webserver on this machine, with the settings of ``sensors/dagster.yaml``; a process per
 run, the local engine. Runs are canceled on the page, processes are killed, folders vanish, files are damaged, rights
-are taken away, tables are created again, the host goes down, and two locations watch one table. See ``week``. Prints
-what happened; ends with 1 if a claim fails.
+are taken away, tables are created again, a deadline can't be kept, the host goes down, and two locations watch one
+table. See ``week``. Prints what happened; ends with 1 if a claim fails.
 """
 
 from __future__ import annotations
@@ -152,6 +152,11 @@ class Dagster:
         records = self.deployment.instance.fetch_observations(dg.AssetKey(table), limit=1000).records
         tags = (record.asset_observation.tags for record in records if record.asset_observation)
         return {found["dagster/data_version"] for found in tags if "dagster/data_version" in found}
+
+    def checks(self, table: str) -> dict[str, bool]:
+        keys = [dg.AssetCheckKey(dg.AssetKey(table), name) for name in ("readable", "erase_within")]
+        found = self.deployment.instance.event_log_storage.get_latest_asset_check_execution_by_key(keys)
+        return {key.name: record.status.value == "SUCCEEDED" for key, record in found.items()}
 
     def claims(self) -> Iterator[tuple[str, list[str]]]:
         ticks = list(self.deployment.ticks())

@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -37,8 +38,14 @@ _NEWEST = {
     "paimon": "snapshot/snapshot-*",
     "iceberg": "metadata/*.metadata.json",
 }
-# Of a Delta table: long enough for a writer that has written its files and not committed them yet.
-_RETENTION = {"delta.deletedFileRetentionDuration": "interval 30 seconds"}
+# Settings of a table. Half a minute is enough for a writer that has written its files and not committed them yet.
+_KEEPS_SECONDS: dict[str, Any] = {
+    "delta": {"properties": {"delta.deletedFileRetentionDuration": "interval 30 seconds"}}
+}
+_KEEPS_A_WEEK: dict[str, Any] = {
+    "delta": {"properties": {"delta.deletedFileRetentionDuration": "interval 7 days"}},
+    "paimon": {"options": {"snapshot.time-retained": "7 d"}},
+}
 
 Undo = Callable[[], None]
 """Ends an accident."""
@@ -48,9 +55,13 @@ class LakeTable:
     """Rows have the columns ``id``, ``p`` and ``v``; what ``v`` is follows from the id and from which table it is.
 
     files, rows : each append writes so many files with so many rows.
+    keeps : files that no version needs, for days.
     """
 
-    def __init__(self, path: Path, format: str = "delta", *, files: int = 1, rows: int = 5_000) -> None:
+    def __init__(
+        self, path: Path, format: str = "delta", *, files: int = 1, rows: int = 5_000, keeps: bool = False
+    ) -> None:
+        self._settings = (_KEEPS_A_WEEK if keeps else _KEEPS_SECONDS).get(format, {})
         self.path, self.format, self.name = path, format, path.name
         self.files, self.rows = files, rows
         self._word = "first"
@@ -65,8 +76,7 @@ class LakeTable:
         self.append()
 
     def _backend_at(self, path: Path) -> TableBackend:
-        settings = {"properties": _RETENTION} if self.format == "delta" else {}
-        return FORMATS[self.format](str(path), **settings)
+        return FORMATS[self.format](str(path), **self._settings)
 
     @property
     def version(self) -> int:

@@ -30,6 +30,7 @@ class Writes(BaseOperator):
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
+        self._read: list[str] = []
         self._written: dict[str, Outcome] = {}
         self._alias = AssetAlias(f"{self.dag_id}.{self.task_id}")
         self.outlets: list[Any] = [*self.outlets, self._alias]
@@ -51,7 +52,7 @@ class Writes(BaseOperator):
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> OperatorLineage:
         """The tables that the task wrote, with the files and bytes that it added to them. A table that was rewritten is
-        its own input.
+        its own input; so is what named the rows to delete. Of a task that failed, OpenLineage asks the same.
         """
         del task_instance
         from airflow.providers.openlineage.extractors import OperatorLineage
@@ -60,7 +61,7 @@ class Writes(BaseOperator):
 
         names = [dataset_of(path) for path in self._written]
         return OperatorLineage(
-            inputs=[InputDataset(namespace, name) for namespace, name in names],
+            inputs=[InputDataset(*name) for name in (*names, *map(dataset_of, self._read))],
             outputs=[
                 OutputDataset(
                     namespace,

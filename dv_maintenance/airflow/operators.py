@@ -203,7 +203,7 @@ class DvVacuumOperator(_Table):
 
 
 class DvDeleteOperator(_Rewrites):
-    """DELETE by a condition or by keys, by deletion vectors. Always needs Spark.
+    """DELETE by a condition or by keys, by deletion vectors. Keys, and most conditions, need Spark.
 
     :param where: a condition in Spark SQL.
     :param keys: where the keys are: a table, or Parquet, CSV or JSON.
@@ -234,6 +234,7 @@ class DvDeleteOperator(_Rewrites):
 
     def work(self, on: _On, engine: EngineOf) -> Outcome:
         count_only = is_true(self.count_only, "count_only")
+        self._read = [self.keys] if self.keys else []
         return verbs.delete_rows(
             on.opened, engine, where=self.where, keys=self.keys, on=texts(self.on), dry_run=count_only
         )

@@ -253,3 +253,33 @@ except SystemExit as error:
 """
     assert "stopped: killed" in in_airflow(script)
     assert sorted((tmp_path / "a").rglob("*")) == before
+
+
+def test_the_keys_of_a_delete_are_an_input_also_if_it_could_not_be_verified(in_airflow: Callable[[str], str]) -> None:
+    script = """
+from airflow.providers.openlineage.extractors.base import DefaultExtractor
+from dv_maintenance.airflow import DvDeleteOperator, operators
+from dv_maintenance.service.outcome import Outcome
+
+class Instance:
+    try_number = 1
+    def xcom_push(self, **more): pass
+class Events(dict):
+    def add(self, *given, **more): pass
+def deleted(*given, **more):
+    return Outcome("done", numbers={"dvs_added": 1, "rows_deleted": 3}, report={"dry_run": False, "rows_deleted": 3},
+                   problems=("rows are missing",))
+operators.verbs.opened = lambda table: None
+operators.verbs.delete_rows = deleted
+task = DvDeleteOperator(task_id="delete", table="s3://lake/orders", keys="/lake/gone.csv", on="id")
+context = {"ti": Instance(), "outlet_events": {task._alias: Events()}}
+try:
+    DvDeleteOperator.execute.__wrapped__(task, context)
+except Exception as error:
+    print(error)
+found = DefaultExtractor(task).extract_on_failure(None)
+print([each.name for each in found.inputs], [(each.namespace, each.name) for each in found.outputs])
+"""
+    said, shown = in_airflow(script).splitlines()[-2:]
+    assert said == "not verified: rows are missing"
+    assert shown == "['orders', '/lake/gone.csv'] [('s3://lake', 'orders')]"
