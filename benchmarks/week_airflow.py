@@ -104,7 +104,7 @@ class Stack:
             _STATES.get(run["state"], "active"),  # type: ignore[arg-type]
             _seconds(run["queued"]),
             [(_seconds(task["start"]), _seconds(task["end"]) if task["end"] else time.time()) for task in own],
-            any(each.get("steps") or each.get("files_deleted") for each in shown if each) if shown else None,
+            any(_worked(each) for each in shown if each) if shown else None,
         )
 
     def active(self) -> dict[str, str]:
@@ -218,6 +218,12 @@ class Stack:
             text = match[3]
             found.append((at, match[4], f"{text}{match[5]}" if text.startswith(_FIRED) else text))
         return found
+
+
+def _worked(shown: dict[str, Any]) -> bool:
+    """Of the vacuums, each table has a sentence."""
+    vacuums = shown.get("tables", {}).values()
+    return bool(shown.get("steps")) or any(not each.startswith("Nothing to do") for each in vacuums)
 
 
 def _seconds(text: str | None) -> float:

@@ -21,6 +21,7 @@ from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 from asgiref.sync import sync_to_async
 
 from dv_maintenance.airflow import watchers
+from dv_maintenance.airflow.bundles import fetched
 from dv_maintenance.errors import DvMaintenanceError, redacted
 from dv_maintenance.service.decision import Attempts
 from dv_maintenance.service.evaluation import Evaluation, Limits, evaluate
@@ -69,7 +70,7 @@ class _Watch(BaseEventTrigger):
         self, tables_file: str | None, storage_conn_id: str | None, every_seconds: float, *, checks: bool = False
     ) -> None:
         super().__init__()
-        self.tables_file = tables_file
+        self.tables_file = self._file = tables_file
         self.storage_conn_id = storage_conn_id
         self.every_seconds = every_seconds
         self._observer = Observer(data_versions=True, checks=checks)
@@ -118,7 +119,10 @@ class _Watch(BaseEventTrigger):
 
     def _look(self, memory: _Memory, first: bool) -> tuple[Evaluation, set[str]]:
         """In a thread: it reads the tables' logs. The evaluation, and the tables with due work."""
-        written, now = self._written(), time.monotonic()
+        now = time.monotonic()
+        if self.tables_file and now > self._until:
+            self._file = fetched(self.tables_file)
+        written = self._written()
         if self._loaded is None or self._loaded[0] != written or now > self._until:
             self._loaded = written, self._tables()
             self._until = now + self._lasts
@@ -219,7 +223,7 @@ class _Watch(BaseEventTrigger):
 
     def _written(self) -> float | None:
         """When the file of tables was written: it is read again once it has changed."""
-        return os.stat(self.tables_file).st_mtime if self.tables_file else None
+        return os.stat(self._file).st_mtime if self._file else None
 
     def _stores(self) -> list[Any]:
         """Of the assets that this trigger serves. Assets whose watchers have equal triggers share one, and then the
@@ -366,7 +370,7 @@ class DvTrigger(_Watch):
     def _tables(self) -> list[TableSettings]:
         from dv_maintenance.airflow.tables import watched
 
-        found = watched(self.table, self.tables_file, self.storage_conn_id, max_age=self._lasts / 2)
+        found = watched(self.table, self._file, self.storage_conn_id, max_age=self._lasts / 2)
         return [found if self.jobs is None else found.model_copy(update={"jobs": tuple(self.jobs)})]
 
     def _event(self, found: list[dict[str, Any]]) -> dict[str, Any]:
@@ -391,12 +395,11 @@ class DvVacuumsTrigger(_Watch):
         every_seconds: float = 60,
     ) -> None:
         super().__init__(tables_file, storage_conn_id, every_seconds)
-        self.file = tables_file
         self.name = name
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         kwargs = {
-            "tables_file": self.file,
+            "tables_file": self.tables_file,
             "name": self.name,
             "storage_conn_id": self.storage_conn_id,
             "every_seconds": self.every_seconds,
@@ -406,14 +409,14 @@ class DvVacuumsTrigger(_Watch):
     def _tables(self) -> list[TableSettings]:
         from dv_maintenance.airflow.tables import watch_config
 
-        tables = watch_config(self.file, self.name, self.storage_conn_id, max_age=self._lasts / 2).tables
+        tables = watch_config(str(self._file), self.name, self.storage_conn_id, max_age=self._lasts / 2).tables
         return [table.model_copy(update={"jobs": ("vacuum",)}) for table in tables if "vacuum" in table.jobs]
 
     def _event(self, found: list[dict[str, Any]]) -> dict[str, Any]:
         return {"tables": found}
 
     def _name(self) -> str:
-        return self.file
+        return str(self.tables_file)
 
 
 def _work(request: RunRequest) -> str:
