@@ -48,8 +48,9 @@ class DvHook(BaseHook):
             if "://" not in (connection.host or ""):
                 return True, "The options are complete. Set the host to a URI, such as s3://bucket/prefix, to try them."
             folders = Storage(connection.host, options).folders()
-        except (DvMaintenanceError, OSError, ValueError) as error:
-            return False, redacted(str(error))
+        except Exception as error:  # noqa: BLE001 (each provider's hook has its own)
+            name = "" if isinstance(error, DvMaintenanceError) else f"{type(error).__name__}: "
+            return False, redacted(f"{name}{error}")
         return True, f"{connection.host} can be listed: {len(folders)} folders at its top."
 
 
@@ -115,7 +116,12 @@ def _google_token(conn_id: str) -> dict[str, Any]:
 
     credentials = GoogleBaseHook(gcp_conn_id=conn_id).get_credentials()
     credentials.refresh(Request())
-    return {"google_bearer_token": credentials.token}
+    # The key belongs to whoever impersonates.
+    return {
+        "google_service_account": None,
+        "google_service_account_key": None,
+        "google_bearer_token": credentials.token,
+    }
 
 
 _ONLY_BY_HOOKS: Final = frozenset(

@@ -202,23 +202,45 @@ sys.modules[module.__name__] = module
 role = json.dumps({"role_arn": "arn:x", "endpoint_url": "https://s3.example.net"})
 session = storage_options(Connection(conn_id="lake", conn_type="aws", login="id", password="secret", extra=role))
 
+# What Google's hook obtains for whom it impersonates; it fails with errors of its own.
+module = ModuleType("airflow.providers.google.common.hooks.base_google")
+class GoogleBaseHook:
+    def __init__(self, gcp_conn_id): self.asked = gcp_conn_id
+    def get_credentials(self):
+        if self.asked == "denied": raise LookupError("no network")
+        return SimpleNamespace(token="of " + self.asked, refresh=lambda request: None)
+module.GoogleBaseHook = GoogleBaseHook
+for at in ("airflow.providers.google", "airflow.providers.google.common", "airflow.providers.google.common.hooks",
+           "google", "google.auth", "google.auth.transport"):
+    sys.modules[at] = ModuleType(at)
+sys.modules[module.__name__] = module
+sys.modules["google.auth.transport.requests"] = SimpleNamespace(Request=lambda: None)
+chain = {"impersonation_chain": "a@example.com", "keyfile_dict": "{}", "key_path": "/key.json"}
+denied = {"conn_type": "google_cloud_platform", "host": "gs://lake", "extra": chain}
+os.environ["AIRFLOW_CONN_DENIED"] = json.dumps(denied)
+tested["denied"] = DvHook("denied").test_connection()
+token = storage_options(Connection(conn_id="lake", conn_type="google_cloud_platform", extra=json.dumps(chain)))
+
 waits = []
 for default in ("False", "True"):
     os.environ["AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE"] = default
     waits.append(DvSensor(task_id="due" + default, table="orders").deferrable)
-print(json.dumps([tested, session, waits]))
+print(json.dumps([tested, session, token, waits]))
 """
 
 
 def test_connections_are_tested_roles_assumed_and_the_default_of_waiting_followed(in_airflow: Script) -> None:
     text = in_airflow(HOOK)
-    tested, session, waits = json.loads(text.splitlines()[-1])
+    tested, session, token, waits = json.loads(text.splitlines()[-1])
     assert {name: good for name, (good, _) in tested.items()} == {
         "there": True,
         "nowhere": True,
         "misspelled": False,
         "other": False,
+        "denied": False,
     }
+    assert tested["denied"][1].startswith("LookupError: ")
+    assert token == {"google_bearer_token": "of lake"}, "nothing of the key"
     assert "unknown storage option 'aws_regoin'" in tested["misspelled"][1]
     assert "hush" not in text
     assert session == {
