@@ -146,6 +146,8 @@ def test_yaml_loads(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         resources = {"spark": dg.ResourceDefinition.none_resource()}
         defs = dg.Definitions(build_dv_assets([TableSettings(name="orders", path="x")]), resources=resources)
         dg.validate_run_config(defs.resolve_implicit_global_asset_job_def(), yaml.safe_load(text))
+    elif name == "values.yaml":
+        assert {"airflowVersion", "images", "triggerer"} <= yaml.safe_load(text).keys(), "of Airflow's Helm chart"
     else:
         assert name == "dagster.yaml"
         from dagster._core.instance.config import dagster_instance_config
