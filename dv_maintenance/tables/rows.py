@@ -28,7 +28,6 @@ __all__ = [
     "RowLevelTable",
     "RowRules",
     "RowWriteTask",
-    "WithoutBounds",
     "rehearsed",
     "row_id_name",
     "unused",
@@ -187,8 +186,8 @@ class RowWriteTask:
     partitions: Partitioner | None = None
 
 
-class WithoutBounds:
-    """Answers of a table whose column bounds are not read."""
+class DeletesOnly:
+    """Answers of a table whose rows this package deletes, but does not write."""
 
     __slots__ = ()
 
@@ -199,12 +198,6 @@ class WithoutBounds:
     def local_times(self, snapshot: Snapshot, columns: Sequence[str]) -> dict[str, pa.ChunkedArray]:
         del snapshot, columns
         return {}
-
-
-class DeletesOnly(WithoutBounds):
-    """Answers of a table whose rows this package deletes, but does not write."""
-
-    __slots__ = ()
 
     def row_rules(self, snapshot: Snapshot) -> RowRules:
         del snapshot

@@ -11,14 +11,17 @@ from dv_maintenance.tables.binding import Receiver, deferred
 from dv_maintenance.tables.iceberg.layout import Layout
 from dv_maintenance.tables.iceberg.snapshot import load_snapshot
 from dv_maintenance.tables.registry import Location
-from dv_maintenance.tables.rows import WithoutBounds
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pyarrow as pa
+
     from dv_maintenance.tables.fsck import LogFault
     from dv_maintenance.tables.iceberg import file_log, fsck, writable
     from dv_maintenance.tables.iceberg.commit import rewrites, row_changes
     from dv_maintenance.tables.iceberg.log import history, versions
-    from dv_maintenance.tables.iceberg.rows import new_rows, rewrite_tasks, skipping, tasks
+    from dv_maintenance.tables.iceberg.rows import bounds, new_rows, rewrite_tasks, skipping, tasks
     from dv_maintenance.tables.iceberg.snapshot import IcebergSnapshot
     from dv_maintenance.tables.iceberg.vacuum import run
     from dv_maintenance.tables.table import Table
@@ -27,8 +30,8 @@ else:
     (run,) = deferred(f"{__package__}.vacuum", "run")
     history, versions = deferred(f"{__package__}.log", "history", "versions")
     rewrites, row_changes = deferred(f"{__package__}.commit", "rewrites", "row_changes")
-    new_rows, rewrite_tasks, skipping, tasks = deferred(
-        f"{__package__}.rows", "new_rows", "rewrite_tasks", "skipping", "tasks"
+    bounds, new_rows, rewrite_tasks, skipping, tasks = deferred(
+        f"{__package__}.rows", "bounds", "new_rows", "rewrite_tasks", "skipping", "tasks"
     )
 
 __all__ = ["IcebergTable", "open_at"]
@@ -42,7 +45,7 @@ def open_at(location: Location) -> IcebergTable:
 
 
 @dataclass(frozen=True, slots=True)
-class IcebergTable(WithoutBounds):
+class IcebergTable:
     """An Iceberg table, or a branch of one.
 
     See ``dv_maintenance.tables.table.Table`` for what each method promises. Versions are ids of snapshots.
@@ -99,6 +102,11 @@ class IcebergTable(WithoutBounds):
 
     scan_tasks = _of_layout(tasks.scan_tasks)
     may_match = _of_layout(skipping.may_match)
+    column_bounds = _of_layout(bounds.column_bounds)
+
+    def local_times(self, snapshot: IcebergSnapshot, columns: Sequence[str]) -> dict[str, pa.ChunkedArray]:
+        del snapshot, columns
+        return {}
 
     rewrite_tasks = _of_layout(rewrite_tasks.rewrite_tasks)
     commit = _of_layout(rewrites.commit_replacements)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from decimal import Context, Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-from dv_maintenance.tables.delta.log.columns import bools, int32s, int64s, numbers, strings
+from dv_maintenance.tables.bounds import columns_of, table_of
+from dv_maintenance.tables.delta.log.columns import int32s, numbers, strings
 from dv_maintenance.tables.delta.log.replay import replay
 from dv_maintenance.tables.delta.rows.partitions import is_local_time, partition_columns
 from dv_maintenance.tables.delta.rows.schema import delta_kind
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
     from dv_maintenance.tables.delta.rows.partitions import PartitionColumn
     from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
-    from dv_maintenance.tables.predicate import Bounds
 
 __all__ = ["column_bounds", "local_times"]
 
@@ -48,7 +46,7 @@ def column_bounds(storage: Storage, snapshot: DeltaSnapshot, columns: Sequence[s
         statistics = _statistics(storage, snapshot)
         for column in stored:
             known = [stats_bounds(stats, column) for stats in statistics]
-            bounds[column.column[0]] = _column_bounds(_table(known, column.type), snapshot)
+            bounds[column.column[0]] = columns_of(table_of(known, column.type), snapshot.files["physical_rows"])
     return bounds
 
 
@@ -75,8 +73,8 @@ def _of_partition(snapshot: DeltaSnapshot, column: PartitionColumn) -> ColumnBou
     for chunk in snapshot.files["partition"].chunks:
         raw = [parse_partition(each)[column.name] for each in chunk.dictionary.to_pylist()]
         known = [partition_bounds(each, column.type) for each in raw]
-        tables.append(_table(known, column.type).take(int32s(numbers(chunk.indices))))
-    return _column_bounds(pa.concat_tables([_table([], column.type), *tables]), snapshot)
+        tables.append(table_of(known, column.type).take(int32s(numbers(chunk.indices))))
+    return columns_of(pa.concat_tables([table_of([], column.type), *tables]), snapshot.files["physical_rows"])
 
 
 def _statistics(storage: Storage, snapshot: DeltaSnapshot) -> list[Mapping[str, Any]]:
@@ -99,48 +97,3 @@ def _is_bounded(field: pa.Field) -> bool:
         or types.is_boolean(type_)
         or types.is_binary(type_)
     )
-
-
-def _table(known: Sequence[Bounds], type_: pa.DataType) -> pa.Table:
-    return pa.table(
-        {
-            "minimum": _array([each.lower for each in known], type_, "ROUND_FLOOR"),
-            # To Spark, NaN is greater than any number, and no writer records which files have NaN.
-            "maximum": _array([None if each.nans else each.upper for each in known], type_, "ROUND_CEILING"),
-            "all_null": bools(np.array([not each.values for each in known], bool)),
-            "none_null": bools(np.array([not each.nulls for each in known], bool)),
-        }
-    )
-
-
-def _column_bounds(known: pa.Table, snapshot: DeltaSnapshot) -> ColumnBounds:
-    zero, unknown = pa.scalar(0, pa.int64()), pa.scalar(None, pa.int64())
-    some = pc.if_else(known["none_null"], zero, unknown)
-    nulls = pc.if_else(known["all_null"], snapshot.files["physical_rows"], some)
-    return ColumnBounds(known["minimum"], known["maximum"], nulls)
-
-
-def _array(values: Sequence[Any], type_: pa.DataType, rounding: str) -> pa.Array:
-    """An array of values in the form of ``predicate.comparable``. A value that the type cannot hold is not a bound.
-    Floats become doubles, because rounding to a float32 could move a bound inside the range that it must cover.
-    """
-    if types.is_string(type_):
-        return strings(values)
-    if types.is_integer(type_) or types.is_date(type_):
-        least, greatest = -(1 << type_.bit_width - 1), (1 << type_.bit_width - 1) - 1
-        fitting = int64s([value if value is not None and least <= value <= greatest else None for value in values])
-        return fitting.cast(pa.int32()).view(type_) if types.is_date(type_) else fitting.cast(type_)
-    if types.is_timestamp(type_):
-        return int64s(values).view(type_)
-    if types.is_decimal(type_):
-        return pa.array([_rounded(value, type_, rounding) for value in values], type_)
-    return pa.array(values, pa.float64() if types.is_floating(type_) else type_)
-
-
-def _rounded(value: Decimal | int | None, type_: pa.DataType, rounding: str) -> Decimal | None:
-    if value is None:
-        return None
-    try:
-        return Context(type_.precision, rounding).quantize(Decimal(value), Decimal(1).scaleb(-type_.scale))
-    except InvalidOperation:  # more digits than the type has
-        return None

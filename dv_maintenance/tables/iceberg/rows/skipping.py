@@ -1,39 +1,48 @@
-"""Which live files may hold a row that satisfies a condition, decided from the values of their partitions."""
+"""Which live files may hold a row that satisfies a condition, by partitions first, then by bounds of columns."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
 
 from dv_maintenance.files.arrays import bools, combined, numbers
+from dv_maintenance.tables.bounds import both
 from dv_maintenance.tables.iceberg.layout import Layout
-from dv_maintenance.tables.model import parse_partition
-from dv_maintenance.tables.predicate import Bounds, Column, Predicate, bind, may_be_true
+from dv_maintenance.tables.iceberg.rows.bounds import partition_bounds, stored_bounds, stored_columns
+from dv_maintenance.tables.predicate import Bounds, Column, Predicate, bind, columns_of, may_be_true
 
 if TYPE_CHECKING:
-    from dv_maintenance.tables.iceberg.rows.partitions import Partition
     from dv_maintenance.tables.iceberg.snapshot import IcebergSnapshot
 
 __all__ = ["may_match"]
 
+_UNBOUNDED: Final = Bounds(nans=True)
+
 
 def may_match(layout: Layout, snapshot: IcebergSnapshot, predicate: Predicate) -> pa.BooleanArray:
-    """One value per row of ``snapshot.files``: ``False`` if no live row of the file can satisfy ``predicate``."""
-    del layout
+    """One value per row of ``snapshot.files``: ``False`` if no live row of the file can satisfy ``predicate``. Reads
+    the manifests of files that their partitions do not rule out.
+
+    Raises
+    ------
+    DamagedTableError, StorageError : a manifest is damaged or cannot be read.
+    """
     bound = bind(predicate, snapshot.schema)
-    possible = np.array([may_be_true(bound, _bounds(snapshot, each)) for each in snapshot.partitions] or [True], bool)
-    return bools(possible[numbers(combined(snapshot.files["partition_code"]))])
+    by_partition = partition_bounds(snapshot) or [{}]
+    possible = np.array([_may_be_true(bound, each) for each in by_partition], bool)
+    codes = numbers(combined(snapshot.files["partition_code"]))
+    kept = possible[codes]
+    left = np.flatnonzero(kept)
+    stored = stored_columns(snapshot, sorted(set(columns_of(bound))))
+    for row, of_file in zip(left.tolist(), stored_bounds(layout, snapshot, left, stored), strict=True):
+        of_partition = by_partition[codes[row]]
+        known = {column: both(bounds, of_partition.get(column)) for column, bounds in of_file.items()}
+        kept[row] = _may_be_true(bound, {**of_partition, **known})
+    return bools(kept)
 
 
-def _bounds(snapshot: IcebergSnapshot, partition: Partition) -> Callable[[Column], Bounds]:
-    values = parse_partition(partition.name)
-    known: dict[Column, Bounds] = {
-        (each.source,): each.bounds(values[each.name], snapshot.schema)
-        for spec in snapshot.specs
-        for each in spec.fields
-        if spec.id == partition.spec_id and each.name in values and each.source in snapshot.schema.names
-    }
-    return lambda column: known.get(column, Bounds())
+def _may_be_true(predicate: Predicate, known: Mapping[Column, Bounds]) -> bool:
+    return may_be_true(predicate, lambda column: known.get(column, _UNBOUNDED))
