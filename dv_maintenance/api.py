@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.reports import (
         CheckpointReport,
         ManifestReport,
+        PublishReport,
         RestoreReport,
         UndeleteReport,
         VacuumReport,
@@ -60,6 +61,7 @@ __all__ = [
     "merge",
     "open_table",
     "plan",
+    "publish",
     "purge",
     "read",
     "recount",
@@ -423,6 +425,13 @@ def checkpoint(table: Table | str, *, clean_log: bool = False, dry_run: bool = F
     from dv_maintenance.maintenance.checkpoint import checkpoint as run
 
     return run(_opened(table), clean_log=clean_log, dry_run=dry_run)
+
+
+def publish(table: Table | str, *, dry_run: bool = False) -> PublishReport:
+    """Copy the commits that a table's catalog has ratified to its log, and tell the catalog."""
+    from dv_maintenance.maintenance.publish import publish as run
+
+    return run(_opened(table), dry_run=dry_run)
 
 
 def recount(table: Table | str, *, dry_run: bool = False) -> RecountReport:

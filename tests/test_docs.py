@@ -462,6 +462,7 @@ def test_verbs_by_format_are_the_capabilities_of_the_code(tmp_path: Path, capsys
         "downgrade": capabilities.DowngradableTable,
         "engine-sql": capabilities.EngineSqlTable,
         "manifest": capabilities.SymlinkManifestTable,
+        "publish": capabilities.PublishableTable,
         "recount": capabilities.RecountableTable,
         "rename-manifests": capabilities.RenamableManifestsTable,
         "restore": capabilities.RestorableTable,
@@ -513,7 +514,7 @@ def test_table_features_are_those_of_the_code(tmp_path: Path) -> None:
                 for operation in ran:
                     works = True
                     try:
-                        check_writable(featured, operation)
+                        check_writable(Storage(str(tmp_path)), featured, operation)
                     except UnsupportedFeatureError as error:
                         works = False
                         reasons.append((name, error.message, row["why refused, what to do"]))

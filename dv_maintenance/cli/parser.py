@@ -431,6 +431,11 @@ def checkpoint(verb: _Parser) -> None:
     verb.add_argument("--dry-run", action="store_true", help="show what would be written and deleted; change nothing")
 
 
+@_verb("Delta: publish the commits that a catalog has ratified", _table, _access)
+def publish(verb: _Parser) -> None:
+    verb.add_argument("--dry-run", action="store_true", help="show what would be published; change nothing")
+
+
 @_verb("Delta: correct row counts in the statistics of files by their footers", _table, _access)
 def recount(verb: _Parser) -> None:
     verb.add_argument("--dry-run", action="store_true", help="read every footer; change nothing")

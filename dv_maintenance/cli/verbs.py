@@ -31,6 +31,7 @@ __all__ = [
     "manifest",
     "merge",
     "plan",
+    "publish",
     "purge",
     "recount",
     "rename_manifests",
@@ -285,6 +286,10 @@ def restore(args: Namespace, out: Output) -> int:
 
 def checkpoint(args: Namespace, out: Output) -> int:
     return _print(verbs.checkpoint(open_table(args, out), clean_log=args.clean_log, dry_run=args.dry_run), out)
+
+
+def publish(args: Namespace, out: Output) -> int:
+    return _print(verbs.publish(open_table(args, out), dry_run=args.dry_run), out)
 
 
 def recount(args: Namespace, out: Output) -> int:

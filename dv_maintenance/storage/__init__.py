@@ -42,6 +42,8 @@ from dv_maintenance.storage.paths import (
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from dv_maintenance.storage.rehearsal import Rehearsal
+
 __all__ = [
     "NOT_PLAIN",
     "FileExistsAlreadyError",
@@ -91,6 +93,12 @@ class Storage(Place):
     def at(self, place: str) -> Storage:
         """Storage of the same kind for another place."""
         return Storage(place, self.options)
+
+    def rehearsed(self) -> Rehearsal:
+        """The same files for dry runs; see ``Rehearsal.of``."""
+        from dv_maintenance.storage.rehearsal import Rehearsal
+
+        return Rehearsal(self.uri, self.options)
 
     # -- reading -----------------------------------------------------------------------------------------------
 

@@ -39,12 +39,16 @@ class Rehearsal(Storage):
 
     def __init__(self, place: str, options: Mapping[str, str] | None = None) -> None:
         super().__init__(place, options)
+        self.forget()
+
+    def forget(self) -> None:
+        """Nothing has been written."""
         self._written: dict[str, _Written] = {}
         self._streams: TemporaryDirectory[str] | None = None
 
     @classmethod
     def of(cls, storage: Storage) -> Rehearsal:
-        found = cls(storage.uri, storage.options)
+        found = storage.rehearsed()
         found.access, found.fence = storage.access, storage.fence
         return found
 

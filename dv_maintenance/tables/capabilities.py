@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.reports import (
         CheckpointReport,
         ManifestReport,
+        PublishReport,
         RenameReport,
         RestoreReport,
         UndeleteReport,
@@ -246,6 +247,16 @@ class CheckpointableTable(Table, Protocol):
     def checkpoint(self, *, clean_log: bool = False, dry_run: bool = False, now: int | None = None) -> CheckpointReport:
         """Write a checkpoint of the newest version. With ``clean_log`` also delete the part of the log that is past its
         retention. ``now``: epoch milliseconds.
+        """
+
+
+@runtime_checkable
+class PublishableTable(Table, Protocol):
+    """A table whose commits a catalog may ratify before they are in the log."""
+
+    def publish(self, *, dry_run: bool = False) -> PublishReport:
+        """Copy ratified commits to their places in the log, and tell the catalog. Raises RefusedError if no catalog
+        ratifies the table's commits.
         """
 
 

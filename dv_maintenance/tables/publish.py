@@ -19,6 +19,7 @@ from typing import ClassVar, Generic, TypeVar
 from dv_maintenance.errors import (
     ConflictError,
     DvMaintenanceError,
+    RefusedError,
     StorageDeniedError,
     StorageError,
     StorageUnavailableError,
@@ -77,7 +78,8 @@ class Rules(ABC, Generic[DraftT]):
     @abstractmethod
     def create(self, draft: DraftT) -> int:
         """Create the next version, and return it. Raises Overtaken if it exists already and is not known to be our own.
-        Raises StorageDeniedError if it was not created, StorageUnavailableError if it may or may not exist.
+        Raises StorageDeniedError or RefusedError if it was not created, StorageUnavailableError if it may or may not
+        exist.
         """
 
     @abstractmethod
@@ -167,7 +169,7 @@ class _Race(Generic[DraftT]):
         self.last, self.unknown = draft, True
         try:
             version = self.rules.create(draft)
-        except StorageDeniedError:
+        except (StorageDeniedError, RefusedError):
             self.unknown = False
             raise
         _log.info("%s: committed version %d", self.rules.table, version)

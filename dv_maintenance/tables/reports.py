@@ -176,6 +176,22 @@ class CheckpointReport(Report):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
+class PublishReport(Report):
+    """Ratified commits that were published, or would be under ``dry_run``. ``version``: the newest version.
+
+    copied : versions that the log itself lacked.
+    replaced : versions whose copy was not what the catalog has ratified.
+    right : other versions that the catalog still held.
+    """
+
+    version: int
+    dry_run: bool
+    copied: tuple[int, ...]
+    replaced: tuple[int, ...]
+    right: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, repr=False)
 class UndeleteReport(Report):
     """The result of an undelete.
 

@@ -53,7 +53,15 @@ DvStyle = Literal["file", "inline", "absolute"]
 Where = Callable[[pa.RecordBatch], pa.BooleanArray] | Mapping[str, Iterable[int]]
 
 _READER_WRITER: Final = frozenset(
-    {"columnMapping", "deletionVectors", "timestampNtz", "typeWidening", "v2Checkpoint", "vacuumProtocolCheck"}
+    {
+        "catalogManaged",
+        "columnMapping",
+        "deletionVectors",
+        "timestampNtz",
+        "typeWidening",
+        "v2Checkpoint",
+        "vacuumProtocolCheck",
+    }
 )
 # Table properties that need a feature to take effect.
 _FEATURE_OF: Final = {

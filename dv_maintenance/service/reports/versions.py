@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from dv_maintenance.maintenance.engine_sql import EngineSqlReport
     from dv_maintenance.maintenance.recount import RecountReport
     from dv_maintenance.tables.model import HistoryEntry
-    from dv_maintenance.tables.reports import CheckpointReport, RestoreReport
+    from dv_maintenance.tables.reports import CheckpointReport, PublishReport, RestoreReport
 
-__all__ = ["of_checkpoint", "of_convert", "of_engine_sql", "of_history", "of_recount", "of_restore"]
+__all__ = ["of_checkpoint", "of_convert", "of_engine_sql", "of_history", "of_publish", "of_recount", "of_restore"]
 
 _CHECKED: Final = {
     "content": "rows of {} compared with the version before",
@@ -91,6 +91,18 @@ def _planned_checkpoint(report: CheckpointReport) -> Outcome:
     outcome = of_report(f"{writes}. {deletes}. Nothing was changed.", report.to_json())
     numbers = {name: each for name, each in outcome.numbers.items() if name not in {"cutoff", "last"}}
     return replace(outcome, numbers=numbers, moments={} if report.cutoff is None else {"cutoff": report.cutoff})
+
+
+def of_publish(report: PublishReport) -> Outcome:
+    would = "would be" if report.dry_run else ""
+    told = f"{count(len(report.right), 'commit')} had a right copy already"
+    done = [
+        f"{count(len(found), 'commit')} {would or was(len(found))} {what}"
+        for what, found in (("published", report.copied), ("published again over a wrong copy", report.replaced))
+        if found
+    ]
+    reason = f"{'; '.join([*done, told])}. The newest version is {report.version:,}."
+    return of_report(reason[0].upper() + reason[1:], report.to_json())
 
 
 def of_recount(report: RecountReport) -> Outcome:

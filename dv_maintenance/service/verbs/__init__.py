@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from dv_maintenance.service.verbs.rows import delete_rows, merge_rows, update_rows
     from dv_maintenance.service.verbs.simulation import simulate, simulate_tables, simulate_watched
     from dv_maintenance.service.verbs.state import fsck, health, history, opened, plan, quick_check, report_table
-    from dv_maintenance.service.verbs.versions import checkpoint, convert, engine_sql, recount, restore
+    from dv_maintenance.service.verbs.versions import checkpoint, convert, engine_sql, publish, recount, restore
 
 __all__ = [
     "PURGE",
@@ -40,6 +40,7 @@ __all__ = [
     "optimize",
     "plan",
     "plan_like_sensor",
+    "publish",
     "quick_check",
     "recount",
     "rename_manifests",
@@ -77,6 +78,7 @@ _HOMES = {
     "optimize": "jobs",
     "plan": "state",
     "plan_like_sensor": "like_sensor",
+    "publish": "versions",
     "recount": "versions",
     "rename_manifests": "files",
     "report_table": "state",

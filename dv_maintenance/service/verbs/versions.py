@@ -6,7 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from dv_maintenance.errors import UsageError
-from dv_maintenance.service.reports.versions import of_checkpoint, of_convert, of_engine_sql, of_recount, of_restore
+from dv_maintenance.service.reports.versions import (
+    of_checkpoint,
+    of_convert,
+    of_engine_sql,
+    of_publish,
+    of_recount,
+    of_restore,
+)
 from dv_maintenance.units import parse_instant
 
 if TYPE_CHECKING:
@@ -16,7 +23,7 @@ if TYPE_CHECKING:
     from dv_maintenance.service.outcome import Outcome
     from dv_maintenance.tables.table import Table
 
-__all__ = ["checkpoint", "convert", "engine_sql", "recount", "restore"]
+__all__ = ["checkpoint", "convert", "engine_sql", "publish", "recount", "restore"]
 
 
 def restore(
@@ -51,6 +58,13 @@ def checkpoint(table: Table, *, clean_log: bool = False, dry_run: bool = False) 
     from dv_maintenance.maintenance.checkpoint import checkpoint as run
 
     return of_checkpoint(run(table, clean_log=clean_log, dry_run=dry_run))
+
+
+def publish(table: Table, *, dry_run: bool = False) -> Outcome:
+    """Publish commits that a catalog has ratified. Raises the errors of ``maintenance.publish``."""
+    from dv_maintenance.maintenance.publish import publish as run
+
+    return of_publish(run(table, dry_run=dry_run))
 
 
 def recount(table: Table, *, dry_run: bool = False, on_progress: Callable[[int, int], None] | None = None) -> Outcome:

@@ -12,9 +12,12 @@ from typing import TYPE_CHECKING, Final
 from dv_maintenance.errors import DamagedTableError, RefusedError, UnsupportedFeatureError, UsageError
 from dv_maintenance.remedies import Remedy, run
 from dv_maintenance.tables.delta.log.actions import FEATURE_READER, FEATURE_WRITER, Protocol
+from dv_maintenance.tables.delta.log.ratified import RatifiedStorage
+from dv_maintenance.tables.delta.permissions import check_permitted
 from dv_maintenance.tables.delta.rows.shredded import SHREDDING
 
 if TYPE_CHECKING:
+    from dv_maintenance.storage import Storage
     from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
 
 __all__ = ["check_readable", "check_writable"]
@@ -85,7 +88,7 @@ _UNFIT: Final = {
     # Adds files as they were, including their DVs.
     "restore": {**_NO_DELETE, "icebergCompatV3": "older files need not have its layout"},
 }
-_OPERATIONS: Final = ("rewrite", *_UNFIT, "vacuum", "manifest")
+_OPERATIONS: Final = ("rewrite", *_UNFIT, "vacuum", "log", "manifest")
 
 # Deleting unreferenced files and writing manifests change no data file, so features about files do not matter.
 # Known, and refused: why, and what to do. Those of readers forbid reading, too.
@@ -148,7 +151,7 @@ def check_readable(protocol: Protocol, *, table: str, managed: bool = False) -> 
             "the table is managed by a catalog, which alone knows its newest version",
             by_catalog,
             table,
-            f"maintain it through its catalog; a table with {_MANAGED} can be read here by its name "
+            f"maintain it through its catalog; a table with {_MANAGED} is opened here by its name "
             "(UNITY.CATALOG.SCHEMA.TABLE)",
         )
     unknown = protocol.features("reader") - _READABLE - ({_MANAGED} if managed else set())
@@ -162,35 +165,27 @@ def check_readable(protocol: Protocol, *, table: str, managed: bool = False) -> 
         )
 
 
-def check_writable(snapshot: DeltaSnapshot, operation: str) -> None:
-    """Refuse a table that ``operation`` (``rewrite``, ``delete``, ``update``, ``merge``, ``restore``, ``vacuum`` or
-    ``manifest``) may not touch.
+def check_writable(storage: Storage, snapshot: DeltaSnapshot, operation: str) -> None:
+    """Refuse a table that ``operation`` (``rewrite``, ``delete``, ``update``, ``merge``, ``restore``, ``vacuum``,
+    ``manifest``, or ``log`` for what adds to the log alone) may not touch.
 
     Raises
     ------
     UnsupportedFeatureError : a feature forbids it; names all that do, and an alternative.
-    RefusedError : something other than a feature forbids it.
+    RefusedError : something other than a feature forbids it, such as the table's catalog.
     UsageError : there is no such operation.
     DamagedTableError : the log has no schema, or the protocol contradicts itself.
     """
     if operation not in _OPERATIONS:
         raise UsageError(f"unknown operation {operation!r}", next_step=f"use one of {', '.join(_OPERATIONS)}")
     table, protocol = snapshot.table, snapshot.protocol
-    managed = _MANAGED in protocol.features("writer")
+    managed = isinstance(storage, RatifiedStorage)
     check_readable(protocol, table=table, managed=managed)
-    if managed:
-        raise _unsupported(
-            f"its catalog ratifies the commits of the table, and this release only reads such tables, so {operation} "
-            "leaves it alone",
-            (_MANAGED,),
-            table,
-            "maintain it with an engine of its catalog",
-            snapshot.version,
-        )
+    check_permitted(storage, operation)
     _check_version("writer", protocol.min_writer, FEATURE_WRITER, table)
     if not snapshot.metadata.schema_string:
         raise DamagedTableError("the log has no schema", table=table, version=snapshot.version)
-    features = protocol.features("writer") | protocol.features("reader")
+    features = (protocol.features("writer") | protocol.features("reader")) - ({_MANAGED} if managed else set())
     unknown = features - _REWRITABLE
     _refuse_known(unknown, table, snapshot.version)
     if unknown:
@@ -214,9 +209,9 @@ def check_writable(snapshot: DeltaSnapshot, operation: str) -> None:
         _check_not_append_only(snapshot, operation)
     if operation == "manifest":
         _check_manifest(snapshot)
-    if operation in {"rewrite", "delete", "update", "merge"}:
+    if managed or operation in {"rewrite", "delete", "update", "merge"}:
         _check_not_uniform(snapshot, operation)
-    if operation != "vacuum" and snapshot.duplicate_paths:
+    if operation not in {"vacuum", "log"} and snapshot.duplicate_paths:
         raise RefusedError(
             f"data file {snapshot.duplicate_paths[0]} is live twice with different deletion vectors",
             table=table,

@@ -14,7 +14,7 @@ from dv_maintenance.tables.versions import NumberedVersions
 if TYPE_CHECKING:
     from dv_maintenance.tables.capabilities import EngineName, WaitingRows
     from dv_maintenance.tables.delta import advance, features, file_log, fsck, load
-    from dv_maintenance.tables.delta.commit import rewrites, row_changes
+    from dv_maintenance.tables.delta.commit import ratification, rewrites, row_changes
     from dv_maintenance.tables.delta.log import history, log_cleanup, segment, timeline
     from dv_maintenance.tables.delta.rows import bounds, change_feed, clustering, new_rows, order, skipping, tasks
     from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.work import SourceFile
 else:
     advance, features, file_log, fsck, load = deferred(__package__, "advance", "features", "file_log", "fsck", "load")
-    rewrites, row_changes = deferred(f"{__package__}.commit", "rewrites", "row_changes")
+    ratification, rewrites, row_changes = deferred(f"{__package__}.commit", "ratification", "rewrites", "row_changes")
     history, log_cleanup, segment, timeline = deferred(
         f"{__package__}.log", "history", "log_cleanup", "segment", "timeline"
     )
@@ -73,7 +73,7 @@ class DeltaTable(NumberedVersions):
     version_at = _of_storage(timeline.version_at)
     change_feed = _of_storage(change_feed.change_feed)
 
-    check_writable = staticmethod(features.check_writable)
+    check_writable = _of_storage(features.check_writable)
     scan_tasks = _of_storage(tasks.scan_tasks)
     rewrite_tasks = _of_storage(tasks.rewrite_tasks)
     commit = _of_storage(rewrites.commit_replacements)
@@ -96,8 +96,10 @@ class DeltaTable(NumberedVersions):
         return vacuum(self.storage, replace(request, clones=self.protected))
 
     def undelete(self, *, since: int | None = None, until: int | None = None, dry_run: bool = False) -> UndeleteReport:
+        from dv_maintenance.tables.delta.permissions import check_permitted
         from dv_maintenance.tables.quarantine import undelete
 
+        check_permitted(self.storage, "vacuum", ask=True)
         return undelete(self.storage, self.version, since=since, until=until, dry_run=dry_run)
 
     is_clone = _of_storage(clones.is_clone)
@@ -112,6 +114,7 @@ class DeltaTable(NumberedVersions):
 
     restore = _of_storage(restore.restore)
     checkpoint = _of_storage(log_cleanup.checkpoint)
+    publish = _of_storage(ratification.publish)
     recount = _of_storage(recount.recount)
     downgrade_steps = _of_storage(downgrade.downgrade_steps)
     take_downgrade_step = _of_storage(downgrade.take_downgrade_step)

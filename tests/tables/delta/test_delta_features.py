@@ -17,7 +17,8 @@ from dv_maintenance.errors import DamagedTableError, RefusedError, UnsupportedFe
 from dv_maintenance.maintenance.execution.apply import purge
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables import open_table
-from dv_maintenance.tables.delta.features import check_readable, check_writable
+from dv_maintenance.tables.delta import features
+from dv_maintenance.tables.delta.features import check_readable
 from dv_maintenance.tables.delta.load import load_snapshot
 from dv_maintenance.tables.delta.log.actions import Protocol
 from dv_maintenance.tables.delta.log.replay import full_state
@@ -27,6 +28,10 @@ from dv_maintenance.testing.delta_builder import DeltaBuilder
 # Of those that a protocol may name, the ones that readers must know too.
 READER = {"columnMapping", "deletionVectors", "timestampNtz", "typeWidening", "v2Checkpoint", "vacuumProtocolCheck"}
 READER |= {"variantType", "variantShredding", "variantShredding-preview", "typeWidening-preview"}
+
+
+def check_writable(snapshot: DeltaSnapshot, operation: str) -> None:
+    features.check_writable(Storage(snapshot.table), snapshot, operation)
 
 
 @pytest.fixture

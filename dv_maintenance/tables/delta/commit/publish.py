@@ -19,12 +19,14 @@ from dv_maintenance.storage import FileExistsAlreadyError, RawName, Storage
 from dv_maintenance.storage.rehearsal import Rehearsal
 from dv_maintenance.tables import publish as frame
 from dv_maintenance.tables.delta.commit.conflicts import Since
+from dv_maintenance.tables.delta.commit.ratification import check_actions
 from dv_maintenance.tables.delta.commit.unvacuumed import check_unvacuumed
 from dv_maintenance.tables.delta.features import check_writable
 from dv_maintenance.tables.delta.load import load_snapshot
 from dv_maintenance.tables.delta.log.actions import Action, Metadata, Protocol
 from dv_maintenance.tables.delta.log.commit_info import ENGINE
 from dv_maintenance.tables.delta.log.segment import commit_path, latest_version, read_commit
+from dv_maintenance.tables.delta.permissions import check_permitted
 from dv_maintenance.tables.delta.rows.row_tracking import PRESERVED, stored_columns
 from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
 from dv_maintenance.tables.publish import Overtaken, Published, Rules
@@ -77,7 +79,7 @@ def publish(
     StorageError : the storage kept failing; says so if the commit may still have happened.
     UnsupportedFeatureError, RefusedError : the table may not, or may no longer, be written.
     """
-    check_writable(base, writes)
+    check_writable(storage, base, writes)
     rules = _Rules(storage, base, compose, writes)
     published = frame.publish(rules, max_attempts=max_attempts, first_pause=_FIRST_PAUSE, longest_pause=_LONGEST_PAUSE)
     if published.version is not None and not isinstance(storage, Rehearsal):
@@ -133,9 +135,12 @@ class _Rules(Rules[Draft]):
 
     def draft(self) -> Draft | None:
         if (self.since.protocol, self.since.metadata) != self.checked:
-            check_writable(load_snapshot(self.storage, self.since.version), self.writes)
+            check_writable(self.storage, load_snapshot(self.storage, self.since.version), self.writes)
             self.checked = (self.since.protocol, self.since.metadata)
+        check_permitted(self.storage, self.writes)
         draft = self.compose(self.since)
+        if draft is not None:
+            check_actions(self.storage, draft.actions)
         if draft is not None and not draft.protected and any(mark.started for mark in self.since.vacuums):
             check_unvacuumed(self.storage, self.since, draft.actions)
         return draft

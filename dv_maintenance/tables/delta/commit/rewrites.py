@@ -193,7 +193,7 @@ def commit_info_only(
     """
     base = load_snapshot(storage)
     info = operation_info(base, operation, parameters, metrics, blind=True)
-    version = publish(storage, base, lambda _: Draft(info), writes="vacuum").version
+    version = publish(storage, base, lambda _: Draft(info), writes="log").version
     assert version is not None  # there is always something to commit
     return version
 

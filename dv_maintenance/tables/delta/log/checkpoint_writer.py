@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 
 from dv_maintenance.errors import RefusedError
 from dv_maintenance.storage import FileExistsAlreadyError, Storage
+from dv_maintenance.tables.delta.commit.ratification import check_published
 from dv_maintenance.tables.delta.features import check_writable
 from dv_maintenance.tables.delta.log.bulk import ADD_TYPES, REMOVE_TYPES
 from dv_maintenance.tables.delta.log.pointer import point_to
@@ -72,12 +73,14 @@ def write_checkpoint(
 
     Raises
     ------
-    RefusedError : the table protects its checkpoints before a later version (protocol: Checkpoint Protection).
+    RefusedError : the table protects its checkpoints before a later version (protocol: Checkpoint Protection), or the
+        version is not published.
     UnsupportedFeatureError : the table has a feature we don't know, which may add to the checkpoint.
     DamagedTableError, StorageError : reading the state or writing failed.
     """
-    check_writable(snapshot, "vacuum")
+    check_writable(storage, snapshot, "log")
     _check_protection(snapshot)
+    check_published(storage, snapshot.version)
     if snapshot.segment.checkpoint_version == snapshot.version:
         return
     state = full_state(storage, snapshot)

@@ -20,9 +20,11 @@ from dv_maintenance.tables.delta.features import check_writable
 from dv_maintenance.tables.delta.load import load_snapshot, passed_over
 from dv_maintenance.tables.delta.log.checkpoint_writer import write_checkpoint
 from dv_maintenance.tables.delta.log.pointer import POINTER, described, point_to, problem
+from dv_maintenance.tables.delta.log.ratified import STAGED, RatifiedStorage
 from dv_maintenance.tables.delta.log.replay import replay
 from dv_maintenance.tables.delta.log.segment import LOG, CommitFile, segment
 from dv_maintenance.tables.delta.log.timeline import modified_times
+from dv_maintenance.tables.delta.permissions import check_permitted
 from dv_maintenance.tables.delta.vacuum.retention import interval_millis
 from dv_maintenance.tables.reports import CheckpointReport
 from dv_maintenance.units import parse_count
@@ -66,7 +68,8 @@ class LogFiles:
     @property
     def oldest(self) -> int:
         """The lowest version that has a file. Staged files do not count: their version may be long gone."""
-        return min((version for version, path in self.files if staged_for(path) is None), default=0)
+        names = (version for version, path in self.files if staged_for(path) is None and not path.startswith(STAGED))
+        return min(names, default=0)
 
     def modified(self, version: int) -> int:
         """Modification time of the version's commit file, in epoch milliseconds; 0 if the file is gone."""
@@ -79,6 +82,8 @@ def log_files(storage: Storage) -> LogFiles:
     everything = storage.list(LOG, staged=True)
     listed = [info for info in everything if staged_for(info.path) is None]
     files = [(int(match[1]), info.path) for info in everything if (match := _VERSIONED.match(info.path))]
+    if isinstance(storage, RatifiedStorage):
+        files += storage.staged()
     commits = {int(match[1]): info for info in listed if (match := _COMMIT.fullmatch(info.path))}
     parts = Counter(
         (int(match[1]), int(match["parts"] or 1)) for info in listed if (match := _CHECKPOINT.fullmatch(info.path))
@@ -133,7 +138,9 @@ def checkpoint(
     UnsupportedFeatureError : the table's features forbid it. StorageError.
     """
     snapshot = load_snapshot(storage)
-    check_writable(snapshot, "vacuum")
+    check_writable(storage, snapshot, "log")
+    if clean_log:
+        check_permitted(storage, "clean_log")
     cutoff = _cutoff(snapshot, time.time_ns() // 1_000_000 if now is None else now) if clean_log else None
     before = log_files(storage).checkpoints
     damaged = _damaged(storage, snapshot)
@@ -146,9 +153,10 @@ def checkpoint(
         _renew_pointer(target, snapshot)
     last = max((version for version in before if version <= snapshot.version), default=None)
     listed = log_files(storage)
-    first = None if cutoff is None else _first_kept(listed, cutoff, protected_before(snapshot))
+    first = None if cutoff is None else _first_kept(listed, cutoff, protected_before(snapshot), storage)
     doomed = [] if first is None else [path for at, path in listed.files if at < first]
     if first is not None:
+        check_permitted(storage, "clean_log", ask=True)
         delete_before(target, listed, first)
     return CheckpointReport(
         version=snapshot.version,
@@ -212,10 +220,12 @@ def _cutoff(snapshot: DeltaSnapshot, now: int) -> int:
         ) from None
 
 
-def _first_kept(listed: LogFiles, cutoff: int, protected: int) -> int | None:
+def _first_kept(listed: LogFiles, cutoff: int, protected: int, storage: Storage) -> int | None:
     """The version that the log will begin with; ``None`` if nothing may be deleted."""
+    held = storage.known.held if isinstance(storage, RatifiedStorage) else ()
     commits = [CommitFile(info.path, at, at, info.modified) for at, info in sorted(listed.commits.items())]
     # Without its commit file, the time of a version is unknown. It precedes every version that has one.
     times = modified_times(commits)
     old = [at for at in listed.checkpoints if at >= protected and times.get(at, 0) < cutoff]
-    return max(old, default=None)
+    # A catalog still names the files of what it holds.
+    return max((at for at in old if not held or at <= min(held)), default=None)

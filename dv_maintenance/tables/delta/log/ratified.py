@@ -3,6 +3,8 @@
 The catalog says which version is the newest, and which file is the commit of a version, until that is published as
 ``<version>.json``. Everything else in ``_delta_log`` is as usual, up to that version. Files of ``_staged_commits`` that
 the catalog does not name prove nothing: they may be unfinished, or have lost.
+
+To commit is to ask the catalog: see ``commit.ratification``.
 """
 
 from __future__ import annotations
@@ -15,15 +17,25 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
 from dv_maintenance.errors import DamagedTableError, RefusedError, UnsupportedFeatureError
 from dv_maintenance.storage import FileInfo, Storage
+from dv_maintenance.storage.rehearsal import Rehearsal
 from dv_maintenance.tables.registry import CatalogTable, Location
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["HeldCommit", "ManagingCatalog", "Ratified", "RatifiedStorage", "managed_storage"]
+__all__ = [
+    "STAGED",
+    "HeldCommit",
+    "ManagingCatalog",
+    "Ratified",
+    "RatifiedStorage",
+    "StagedCommit",
+    "TooManyUnpublishedError",
+    "managed_storage",
+]
 
 _LOG: Final = "_delta_log"
-_STAGED: Final = f"{_LOG}/_staged_commits/"
+STAGED: Final = f"{_LOG}/_staged_commits/"
 _COMMIT: Final = re.compile(rf"{_LOG}/(\d{{20}})\.json")
 # The last version that a file of the log is about.
 _ABOUT: Final = re.compile(rf"{_LOG}/(?:\d{{20}}\.)?(\d{{20}})\.(?:json|crc|compacted\.json|checkpoint\..*)")
@@ -42,10 +54,33 @@ class HeldCommit:
 
 @dataclass(frozen=True, slots=True)
 class Ratified:
-    """What the catalog says. ``latest``: the newest version. ``held``: by version, in any order."""
+    """What the catalog says. ``latest``: the newest version. ``held``: by version, in any order. ``allowed``: the
+    maintenance that it permits, by its own names.
+    """
 
     latest: int
     held: Mapping[int, HeldCommit] = field(default_factory=dict)
+    allowed: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class StagedCommit:
+    """A commit to ratify. ``name``: of its file in ``_staged_commits``. ``timestamp``: the in-commit timestamp.
+    ``modified``: when the file was written. Both are epoch milliseconds.
+
+    domains : the configuration of each metadata domain that it sets.
+    """
+
+    version: int
+    name: str
+    size: int
+    timestamp: int
+    modified: int
+    domains: Mapping[str, Any] = field(default_factory=dict)
+
+
+class TooManyUnpublishedError(Exception):
+    """The catalog takes no more commits before it is told that the last ones were published."""
 
 
 @runtime_checkable
@@ -61,6 +96,23 @@ class ManagingCatalog(CatalogTable, Protocol):
 
     def ratified(self) -> Ratified:
         """One request. Raises StorageError, TableNotFoundError, DamagedTableError."""
+
+    def ratify(self, commit: StagedCommit) -> Ratified:
+        """Make a staged commit the next version, and return what the catalog says then.
+
+        Raises
+        ------
+        FileExistsAlreadyError : the version is taken, perhaps by this commit, if an earlier answer was lost.
+        TooManyUnpublishedError : nothing was done.
+        RefusedError : the name belongs to another table now.
+        StorageDeniedError : the catalog refused, and nothing was done.
+        StorageUnavailableError : it is not known whether it was done.
+        """
+
+    def report(self, published: int) -> Ratified:
+        """Say that all commits up to a version are published: the catalog then forgets their files. Raises as
+        :meth:`ratify`.
+        """
 
 
 def managed_storage(location: Location) -> Storage:
@@ -88,15 +140,27 @@ class _Answered:
     def ratified(self) -> Ratified:
         return self.answer
 
+    def ratify(self, commit: StagedCommit) -> Ratified:  # noqa: ARG002
+        raise self._elsewhere()
+
+    def report(self, published: int) -> Ratified:  # noqa: ARG002
+        raise self._elsewhere()
+
+    def _elsewhere(self) -> RefusedError:
+        return RefusedError(f"{self.name} is committed to by the process that opened it", next_step="report this bug")
+
 
 class RatifiedStorage(Storage):
     """The files of a table, with a log as its catalog says: as its last answer says, which stays true for the versions
-    that it names. Nothing is written: a commit by files alone would destroy the table.
+    that it names. To create a commit is to have it ratified.
+
+    verified : versions whose published copies this process has written, or compared.
     """
 
     def __init__(self, storage: Storage, catalog: ManagingCatalog) -> None:
         super().__init__(storage.uri, storage.options)
         self.catalog = catalog
+        self.verified: set[int] = set()
         self._answer: Ratified | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -120,7 +184,11 @@ class RatifiedStorage(Storage):
         return sha256(self.catalog.identity.encode()).hexdigest()[:8]
 
     def _ask(self) -> Ratified:
-        self._answer = found = self.catalog.ratified()
+        return self.answered(self.catalog.ratified())
+
+    def answered(self, found: Ratified) -> Ratified:
+        """Take an answer of the catalog for what is true now. Raises DamagedTableError."""
+        self._answer = found
         versions = sorted(found.held)
         if versions and versions != list(range(versions[0], found.latest + 1)):
             raise self._damaged(f"the catalog names commits {versions}, but {found.latest} as the newest version")
@@ -142,14 +210,14 @@ class RatifiedStorage(Storage):
         if version > now.latest:
             raise FileNotFoundError(path)
         held = now.held.get(version)
-        return (path, None) if held is None else (_STAGED + held.name, held)
+        return (path, None) if held is None else (STAGED + held.name, held)
 
     def list(self, prefix: str = "", *, after: str | None = None, staged: bool = False) -> list[FileInfo]:
         if prefix != _LOG:
             return super().list(prefix, after=after, staged=staged)
         now = self.known
         found = {info.path: info for info in super().list(prefix, after=after, staged=staged)}
-        found = {path: info for path, info in found.items() if not path.startswith(_STAGED)}
+        found = {path: info for path, info in found.items() if not path.startswith(STAGED)}
         above = {path for path in found if (match := _ABOUT.fullmatch(path)) and int(match[1]) > now.latest}
         if above and not now.latest:
             raise RefusedError(
@@ -162,6 +230,12 @@ class RatifiedStorage(Storage):
             if after is None or path > after:
                 found[path] = FileInfo(path, held.size, held.modified)
         return [found[path] for path in sorted(found.keys() - above)]
+
+    def staged(self) -> Iterator[tuple[int, str]]:
+        """Version and path of each file in ``_staged_commits``, whatever became of it."""
+        for info in Storage.list(self, STAGED.rstrip("/")):
+            if info.path[len(STAGED) :][:20].isdecimal():
+                yield int(info.path[len(STAGED) :][:20]), info.path
 
     def get(self, path: str) -> bytes:
         place, held = self._stored(path)
@@ -202,13 +276,28 @@ class RatifiedStorage(Storage):
         if size != held.size:
             raise self._damaged(f"{place} has {size} bytes, not the {held.size} that were ratified")
 
-    def check_target(self, path: str) -> None:
-        raise RefusedError(
-            f"{self.catalog.name} ratifies the commits of this table, and this release only reads it: {path} is not "
-            "written",
-            table=self.uri,
-            next_step="maintain it with an engine of its catalog",
-        )
+    # -- writing -----------------------------------------------------------------------------------------------
 
-    def prove_put_if_absent(self, folder: str, *, anyhow: bool = False) -> None:  # noqa: ARG002
-        self.check_target(folder)
+    def create(self, path: str, data: bytes, *, staging: str | None = None) -> None:
+        """See ``Storage.create``. A commit is ratified, or raises as ``ratification.ratify``."""
+        if (match := _COMMIT.fullmatch(path)) is None:
+            super().create(path, data, staging=staging)
+            return
+        from dv_maintenance.tables.delta.commit.ratification import ratify
+
+        ratify(self, int(match[1]), data)
+
+    def prove_put_if_absent(self, folder: str, *, anyhow: bool = False) -> None:
+        """Nothing depends on it: the catalog decides which of two commits wins."""
+
+    def rehearsed(self) -> Rehearsal:
+        return _Rehearsed(self)
+
+
+class _Rehearsed(Rehearsal, RatifiedStorage):
+    """Storage for dry runs of such a table: it asks the catalog, and has nothing ratified."""
+
+    def __init__(self, storage: RatifiedStorage) -> None:
+        RatifiedStorage.__init__(self, storage, storage.catalog)
+        self.forget()
+        self._answer = storage._answer  # noqa: SLF001 - of the same kind

@@ -38,6 +38,7 @@ from dv_maintenance.tables.delta.commit.rewrites import commit_info_only
 from dv_maintenance.tables.delta.features import check_writable
 from dv_maintenance.tables.delta.load import load_with_tombstones
 from dv_maintenance.tables.delta.log.segment import LOG
+from dv_maintenance.tables.delta.permissions import check_permitted
 from dv_maintenance.tables.delta.rows.schema import partition_physical_names
 from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
 from dv_maintenance.tables.delta.vacuum.files import Scope, kind_of
@@ -94,7 +95,7 @@ def vacuum(storage: Storage, request: VacuumRequest = VACUUM_DEFAULTS) -> Vacuum
     StorageError : some files could not be deleted; says how many were. The next run continues from there.
     """
     snapshot, removed = load_with_tombstones(storage)
-    check_writable(snapshot, "vacuum")
+    check_writable(storage, snapshot, "vacuum")
     storage.check_target(f"{LOG}/new")
     own = own_retention(snapshot)
     kept_for = applied_retention(
@@ -281,11 +282,12 @@ class _Rules:
         """Read the whole log once, when ``VACUUM START`` is in it, and then the commits since."""
         if self.since is None or self.since.refresh():
             self._read_state()
+        check_permitted(self.storage, "vacuum")
 
     def _read_state(self) -> None:
         """Add what the newest version needs: another writer may have restored files, or prolonged the retention."""
         snapshot, removed = load_with_tombstones(self.storage)
-        check_writable(snapshot, "vacuum")
+        check_writable(self.storage, snapshot, "vacuum")
         if self.request.retention is None:
             self.young = min(self.young, self.cutoff - max(0, own_retention(snapshot) - self.own))
         add_state(self.needed, self.storage, snapshot, removed, self.young, self.forgotten)

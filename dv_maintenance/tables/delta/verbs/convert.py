@@ -27,6 +27,7 @@ from dv_maintenance.tables.delta.commit.publish import Draft, commit_body, commi
 from dv_maintenance.tables.delta.load import load_snapshot
 from dv_maintenance.tables.delta.log.actions import FEATURE_READER, FEATURE_WRITER, Action, Metadata, Protocol
 from dv_maintenance.tables.delta.log.segment import commit_path, latest_version
+from dv_maintenance.tables.delta.permissions import check_permitted
 from dv_maintenance.tables.delta.rows.partitions import constant
 from dv_maintenance.tables.delta.rows.schema_string import schema_string
 from dv_maintenance.tables.delta.rows.stats import stats_json
@@ -72,6 +73,7 @@ def adopt(
     UsageError : the schema has a type that Delta does not have.
     StorageError : says whether version 0 was committed, if that is known.
     """
+    check_permitted(storage, "convert")
     if dry_run:
         storage = Rehearsal.of(storage)
     _check_names(storage, schema)

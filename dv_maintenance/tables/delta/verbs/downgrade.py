@@ -32,6 +32,7 @@ from dv_maintenance.tables.delta.log.checkpoint_writer import write_checkpoint
 from dv_maintenance.tables.delta.log.log_cleanup import LogFiles, delete_before, log_files, protected_before
 from dv_maintenance.tables.delta.log.replay import tombstones
 from dv_maintenance.tables.delta.log.segment import read_commit
+from dv_maintenance.tables.delta.permissions import check_permitted
 from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
 from dv_maintenance.tables.delta.vacuum.names import path_of
 from dv_maintenance.tables.delta.vacuum.retention import DEFAULT_RETENTION, RETENTION, interval_millis
@@ -69,6 +70,7 @@ def downgrade_steps(storage: Storage, *, truncate_history: bool, now: int | None
     RefusedError : a table property is not a valid interval.
     UnsupportedFeatureError, DamagedTableError : as for a snapshot.
     """
+    check_permitted(storage, "downgrade")
     state = _State(storage, load_snapshot(storage), truncate_history, _clock(now))
     return tuple(state.steps())
 
@@ -80,6 +82,7 @@ def take_downgrade_step(storage: Storage, name: str, *, truncate_history: bool, 
     ------
     As ``publish``; StorageError.
     """
+    check_permitted(storage, "downgrade")
     state = _State(storage, load_snapshot(storage), truncate_history, _clock(now))
     match name:
         case "disable":

@@ -8,6 +8,7 @@ from urllib.parse import unquote
 
 from dv_maintenance.errors import UsageError
 from dv_maintenance.tables.capabilities import EngineName
+from dv_maintenance.tables.delta.permissions import check_permitted
 
 if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
@@ -24,8 +25,11 @@ _STATEMENTS: Final = {
 
 
 def engine_name(storage: Storage, settings: Mapping[str, str], wanted: str | None) -> EngineName:
-    """The table's name, made from its path. Raises UsageError if ``wanted`` names a table in a catalog."""
+    """The table's name, made from its path. Raises UsageError if ``wanted`` names a table in a catalog,
+    RefusedError for a table that delta-spark does not maintain.
+    """
     del settings
+    check_permitted(storage, "engine-sql")
     if wanted is not None:
         raise UsageError("a Delta table is named by its path, not by a name in a catalog", table=storage.uri)
     # Hadoop takes a path literally: nothing in it is percent-encoded.

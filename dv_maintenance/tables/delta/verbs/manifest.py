@@ -50,7 +50,7 @@ def write_manifests(storage: Storage, snapshot: DeltaSnapshot, *, dry_run: bool 
     """
     if dry_run:
         storage = Rehearsal.of(storage)
-    check_writable(snapshot, "manifest")
+    check_writable(storage, snapshot, "manifest")
     _refuse_dvs(snapshot)
     manifests = dict(_manifests(storage, snapshot))
     found = {info.path for info in storage.list(_ROOT, staged=True)}

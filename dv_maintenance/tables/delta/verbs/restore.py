@@ -90,10 +90,10 @@ def restore(
     if (version is None) == (timestamp is None):
         raise UsageError("give either a version or a time", table=storage.uri)
     now = load_snapshot(storage)
-    check_writable(now, "restore")
+    check_writable(storage, now, "restore")
     wanted = version if version is not None else version_at(storage, now, timestamp or 0)
     old = now if wanted == now.version else load_snapshot(storage, wanted)
-    check_writable(old, "restore")
+    check_writable(storage, old, "restore")
     if dry_run:
         storage = Rehearsal.of(storage)
     work = _Restore(storage, old, now, {"version": version, "timestamp": _sql_time(timestamp)}, vacuums_over)
@@ -165,7 +165,7 @@ class _Restore:
         return self.planned
 
     def _decide(self, now: DeltaSnapshot) -> _Plan:
-        check_writable(now, "restore")
+        check_writable(self.storage, now, "restore")
         if problem := unrestorable(self.old.protocol, now.protocol):
             raise self._refused(problem, "restore it with the engine that wrote the table")
         adds, removes = self._difference(now)

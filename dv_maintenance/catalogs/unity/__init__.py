@@ -1,24 +1,23 @@
 """Tables of Unity Catalog, by its Delta API (``/delta/v1``).
 
 A managed Delta table's newest version, and the commits that are not published yet, are what the catalog says: one
-request for each look. An external table is one at a path, whose place has a name.
+request for each look. It ratifies each commit, too, and says what maintenance it permits. An external table is one at a
+path, whose place has a name.
 """
 
 from __future__ import annotations
 
-import http.client
-import json
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from dv_maintenance.catalogs import parts_of
+from dv_maintenance.catalogs.unity.client import FULL, Refusal, request, text
 from dv_maintenance.errors import (
     DamagedTableError,
+    RefusedError,
     StorageDeniedError,
     StorageError,
     StorageUnavailableError,
@@ -26,8 +25,8 @@ from dv_maintenance.errors import (
     UnsupportedFeatureError,
     UsageError,
 )
-from dv_maintenance.storage import Storage, plain_uri
-from dv_maintenance.tables.delta.log.ratified import HeldCommit, Ratified
+from dv_maintenance.storage import FileExistsAlreadyError, Storage, plain_uri
+from dv_maintenance.tables.delta.log.ratified import HeldCommit, Ratified, StagedCommit, TooManyUnpublishedError
 from dv_maintenance.tables.registry import Location
 
 if TYPE_CHECKING:
@@ -35,10 +34,6 @@ if TYPE_CHECKING:
 
 __all__ = ["UnityTable", "located"]
 
-_API: Final = "/api/2.1/unity-catalog/delta/v1"
-_SECONDS: Final = 30
-_ATTEMPTS: Final = 3
-_PAUSE: Final = 0.5
 _FRESH: Final = 5.0  # seconds
 _MANAGED: Final = "MANAGED"
 _EXTERNAL: Final = "EXTERNAL"
@@ -82,13 +77,65 @@ class UnityTable:
         """
         at, first = self.opening.pop() if self.opening else (0.0, {})
         body = first if first and time.monotonic() - at < _FRESH else _ask(self.name, self.settings)
-        uuid = _text(body.get("metadata"), "table-uuid")
+        uuid = text(body.get("metadata"), "table-uuid")
         if uuid != self.uuid:
             raise TableNotFoundError(
                 f"{self.name} is another table now ({uuid or 'without an id'}): it was dropped and created again",
                 next_step="open it again",
             )
         return _ratified(self.name, body)
+
+    def ratify(self, commit: StagedCommit) -> Ratified:
+        """See ``ManagingCatalog``."""
+        added = {
+            "version": commit.version,
+            "timestamp": commit.timestamp,
+            "file-name": commit.name,
+            "file-size": commit.size,
+            "file-modification-timestamp": commit.modified,
+        }
+        updates = [{"action": "add-commit", "commit": added}]
+        if domains := {name: value for name, value in commit.domains.items() if name in _MIRRORED}:
+            updates.append({"action": "set-domain-metadata", "updates": domains})
+        return self._update(updates)
+
+    def report(self, published: int) -> Ratified:
+        """See ``ManagingCatalog``."""
+        return self._update([{"action": "set-latest-backfilled-version", "latest-published-version": published}])
+
+    def _update(self, updates: list[dict[str, Any]]) -> Ratified:
+        body = {"requirements": [{"type": "assert-table-uuid", "uuid": self.uuid}], "updates": updates}
+        try:
+            return _ratified(self.name, request(self.name, self.settings, _path(self.name), body))
+        except Refusal as refusal:
+            match refusal.kind:
+                case "CommitVersionConflictException" | "AlreadyExistsException":
+                    raise FileExistsAlreadyError(f"{self.name}: {refusal}") from None
+                case "UpdateRequirementConflictException":
+                    self._check_same()
+                case kind if kind == FULL:
+                    raise TooManyUnpublishedError(str(refusal)) from None
+            if not refusal.certain:
+                raise StorageUnavailableError(
+                    f"{self.name}: an attempt had no answer, and the catalog refused the next one ({refusal})",
+                    next_step="run it again",
+                ) from None
+            if refusal.status == 409:
+                raise StorageUnavailableError(f"{self.name}: {refusal}", next_step="run it again") from None
+            raise _failed(self.name, refusal, "writing needs MODIFY and SELECT on the table") from None
+
+    def _check_same(self) -> None:
+        """Raise RefusedError if the name belongs to another table, or to none: whatever becomes of the commit, it is
+        not one of that table.
+        """
+        try:
+            self.ratified()
+        except TableNotFoundError as error:
+            raise RefusedError(error.message, next_step="check who dropped the table, then run it again") from None
+
+
+# The domains that the API takes. The log has all of them.
+_MIRRORED: Final = frozenset({"delta.rowTracking", "delta.clustering"})
 
 
 def located(name: str, settings: CatalogSettings, options: Mapping[str, str]) -> tuple[str, Location]:
@@ -101,7 +148,7 @@ def located(name: str, settings: CatalogSettings, options: Mapping[str, str]) ->
     """
     body = _ask(name, settings)
     metadata = body.get("metadata") or {}
-    kind, place = _text(metadata, "table-type"), _text(metadata, "location")
+    kind, place = text(metadata, "table-type"), text(metadata, "location")
     if kind not in (_MANAGED, _EXTERNAL) or not place:
         raise UnsupportedFeatureError(
             f"{name} is of the type {kind or '(none)'}, and not a table of files",
@@ -110,7 +157,7 @@ def located(name: str, settings: CatalogSettings, options: Mapping[str, str]) ->
         )
     uri = plain_uri(place)
     keys = {} if uri.startswith("file://") else _keys(name, settings, uri)
-    handle = UnityTable(name, kind == _MANAGED, _text(metadata, "table-uuid"), settings, [(time.monotonic(), body)])
+    handle = UnityTable(name, kind == _MANAGED, text(metadata, "table-uuid"), settings, [(time.monotonic(), body)])
     return "delta", Location(Storage(uri, {**keys, **options}), handle)
 
 
@@ -123,9 +170,10 @@ def _ratified(name: str, body: Mapping[str, Any]) -> Ratified:
             )
             for each in body.get("commits") or ()
         }
+        allowed = frozenset(map(str, body.get("allowed-maintenance-operations") or ()))
     except (KeyError, TypeError, ValueError) as error:
         raise DamagedTableError(f"{name}: the catalog's answer can't be understood ({error!r})") from None
-    return Ratified(latest, held)
+    return Ratified(latest, held, allowed)
 
 
 def _keys(name: str, settings: CatalogSettings, uri: str) -> dict[str, str]:
@@ -134,31 +182,24 @@ def _keys(name: str, settings: CatalogSettings, uri: str) -> dict[str, str]:
     found = [
         each
         for each in body.get("storage-credentials") or ()
-        if f"{uri}/".startswith(f"{plain_uri(_text(each, 'prefix') or uri).rstrip('/')}/")
+        if f"{uri}/".startswith(f"{plain_uri(text(each, 'prefix') or uri).rstrip('/')}/")
     ]
     if not found:
         return {}
-    best = max(found, key=lambda each: len(_text(each, "prefix")))
+    best = max(found, key=lambda each: len(text(each, "prefix")))
     return {_OPTIONS[key]: str(value) for key, value in (best.get("config") or {}).items() if key in _OPTIONS and value}
 
 
-def _text(body: Any, key: str) -> str:
-    value = body.get(key) if isinstance(body, Mapping) else None
-    return value if isinstance(value, str) else ""
-
-
-# -- requests ----------------------------------------------------------------------------------------------------------
-
-
-class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """A redirect would take the token to another server."""
-
-    def redirect_request(self, *_: Any) -> None:
-        return None
-
-
 def _ask(name: str, settings: CatalogSettings, more: str = "") -> Mapping[str, Any]:
-    """The answer to ``GET`` of the table. A request that nobody answered is repeated."""
+    """The answer to ``GET`` of the table."""
+    try:
+        return request(name, settings, _path(name) + more)
+    except Refusal as refusal:
+        needed = "reading needs SELECT on the table, and USE on its schema and catalog"
+        raise _failed(name, refusal, needed) from None
+
+
+def _path(name: str) -> str:
     parts = parts_of(name)[1:]
     if len(parts) != 3:
         raise UsageError(
@@ -166,57 +207,19 @@ def _ask(name: str, settings: CatalogSettings, more: str = "") -> Mapping[str, A
             next_step=f"write {name.partition('.')[0]}.CATALOG.SCHEMA.TABLE",
         )
     catalog, schema, table = (quote(each, safe="") for each in parts)
-    url = f"{settings.uri.rstrip('/')}{_API}/catalogs/{catalog}/schemas/{schema}/tables/{table}{more}"
-    headers = {"Accept": "application/json"}
-    if settings.token:
-        headers["Authorization"] = f"Bearer {settings.token}"
-    request = urllib.request.Request(url, headers=headers)  # noqa: S310 - the settings allow http(s) alone
-    opener = urllib.request.build_opener(_NoRedirects)
-    for attempt in range(_ATTEMPTS):
-        try:
-            with opener.open(request, timeout=_SECONDS) as answer:
-                body = json.loads(answer.read())
-            break
-        except urllib.error.HTTPError as error:
-            failed = _failed(name, error)
-        except ValueError:
-            failed = StorageUnavailableError(f"{name}: the catalog's answer is not JSON", next_step="run it again")
-        except (OSError, http.client.HTTPException) as error:
-            why = getattr(error, "reason", None) or error
-            failed = StorageUnavailableError(
-                f"{name}: the catalog at {settings.uri} can't be reached ({why})", next_step="run it again"
-            )
-        if not isinstance(failed, StorageUnavailableError) or attempt == _ATTEMPTS - 1:
-            raise failed
-        time.sleep(_PAUSE * 2**attempt)
-    if not isinstance(body, Mapping):
-        raise StorageUnavailableError(f"{name}: the catalog's answer is not an object", next_step="run it again")
-    return body
+    return f"/delta/v1/catalogs/{catalog}/schemas/{schema}/tables/{table}"
 
 
-def _failed(name: str, error: urllib.error.HTTPError) -> StorageError | TableNotFoundError | UnsupportedFeatureError:
-    """What an answer without success means. Its body may be anything, also a proxy's page."""
-    kind, said = "", ""
-    try:
-        body = json.loads(error.read(65536))
-        inner = body.get("error") if isinstance(body, Mapping) else None
-        kind, said = _text(inner, "type"), _text(inner, "message")
-    except (OSError, ValueError):
-        pass
-    why = said or f"HTTP status {error.code}"
-    if error.code == 404:
-        return TableNotFoundError(f"{name}: the catalog has no such table ({why})", next_step="check the name")
-    if kind == "UnsupportedTableFormatException":
+def _failed(name: str, refusal: Refusal, needed: str) -> StorageError | TableNotFoundError | UnsupportedFeatureError:
+    """``needed``: the rights, for somebody who lacks them."""
+    if refusal.status == 404:
+        return TableNotFoundError(f"{name}: the catalog has no such table ({refusal})", next_step="check the name")
+    if refusal.kind == "UnsupportedTableFormatException":
         return UnsupportedFeatureError(
-            f"{name} is not a Delta table ({why})",
+            f"{name} is not a Delta table ({refusal})",
             features=("a format of the catalog",),
             next_step="open the table by its path if this package knows its format",
         )
-    if error.code in (401, 403):
-        return StorageDeniedError(
-            f"{name}: the catalog refused ({why})",
-            next_step="check the token; reading needs SELECT on the table, and USE on its schema and catalog",
-        )
-    if error.code == 429 or error.code >= 500:
-        return StorageUnavailableError(f"{name}: the catalog did not answer ({why})", next_step="run it again")
-    return StorageDeniedError(f"{name}: the catalog turned the request down ({why})", next_step="check the settings")
+    if refusal.status in (401, 403):
+        return StorageDeniedError(f"{name}: the catalog refused ({refusal})", next_step=f"check the token; {needed}")
+    return StorageDeniedError(f"{name}: the catalog refused the request ({refusal})", next_step="check the settings")
