@@ -28,6 +28,7 @@ __all__ = [
     "FILES",
     "counted",
     "counts_are_known",
+    "covered_fragments",
     "deleted_rows",
     "deletions_of",
     "files_table",
@@ -107,7 +108,7 @@ def _sequence(manifest: Manifest, fragments: Sequence[Fragment]) -> list[int]:
     """Numbers in the manifest's order. A gap separates neighbours that Lance would not merge: different indices cover
     them, or only one of them has row ids.
     """
-    covering = [_covered(index) for index in manifest.indices() if index.fragments]
+    covering = [covered_fragments(index) for index in manifest.indices() if index.fragments]
     numbers: list[int] = []
     last: tuple[bool, ...] | None = None
     number = -1
@@ -119,8 +120,10 @@ def _sequence(manifest: Manifest, fragments: Sequence[Fragment]) -> list[int]:
     return numbers
 
 
-def _covered(index: Index) -> DeletionVector:
-    """Ids of the fragments that an index covers. Raises DamagedTableError."""
+def covered_fragments(index: Index) -> DeletionVector:
+    """Ids of the fragments that an index covers, as far as the manifest says. Raises DamagedTableError."""
+    if not index.fragments:
+        return DeletionVector.empty()
     try:
         return lance.decode_bitmap(index.fragments)
     except DamagedDeletionVectorError as damage:
