@@ -143,7 +143,9 @@ def to_erase(table: Table, snapshot: Snapshot, policy: Policy, *, now: int) -> T
     has_dv = valid(snapshot.files["dv_id"])
     if not isinstance(table, FileLogTable):
         silent = f"{table.format} tables don't record which unneeded files hold deleted rows"
-        return ToErase(erasure, _oldest_dv(table, snapshot, erasure, int(has_dv.sum())), unknown=(silent,))
+        return ToErase(
+            erasure, _oldest_dv(table, snapshot, erasure, int(has_dv.sum())), unknown=(silent, *snapshot.unerased)
+        )
     since = now - 2 * erasure.erase_within
     log = table.file_log(snapshot, since)
     # What a complete log begins with was there at that time.
@@ -153,9 +155,9 @@ def to_erase(table: Table, snapshot: Snapshot, policy: Policy, *, now: int) -> T
     try:
         result = foreseen(table, policy.vacuum_request, now)
         expired = {file.path: file.modified for file in result.expired.files if file.kind == "data"}
-        unknown: tuple[str, ...] = ()
+        unknown = snapshot.unerased
     except DvMaintenanceError as error:
-        expired, unknown = {}, (f"a vacuum would be refused: {error}",)
+        expired, unknown = {}, (f"a vacuum would be refused: {error}", *snapshot.unerased)
     unneeded, others = _unneeded(table, gone, erasure, expired, now)
     forgotten = sum(expired[path] < since for path in others)
     return ToErase(erasure, live, unneeded, forgotten, unknown, _aside(table, gone, erasure))

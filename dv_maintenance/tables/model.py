@@ -191,6 +191,8 @@ class Snapshot:
     warnings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     """Warnings that report no fault: maintenance or time takes care of them."""
+    unerased: tuple[str, ...] = ()
+    """Where the bytes of deleted rows may remain after a purge and a vacuum, a sentence each."""
     target_rows: int | None = None
     """Rows of a full file, where a format counts rows rather than bytes."""
     hidden_columns: pa.Schema = field(default_factory=lambda: pa.schema([]))

@@ -13,6 +13,7 @@ from dv_maintenance.tables.lance.log.manifest import Fragment, Manifest
 
 __all__ = [
     "DELETION_FILES",
+    "MANAGED_BLOBS",
     "STABLE_ROW_IDS",
     "check_cleanable",
     "check_no_overlays",
@@ -24,8 +25,8 @@ __all__ = [
 DELETION_FILES: Final = 1
 STABLE_ROW_IDS: Final = 2
 _OVERLAYS: Final = 64
-_MANAGED_BLOBS: Final = 16384
-_TREE: Final = 512
+_TREE: Final = 4096
+MANAGED_BLOBS: Final = 16384
 
 # None of these changes which fragments, files and deletions a manifest lists.
 _READABLE: Final = {
@@ -38,21 +39,27 @@ _READABLE: Final = {
     128: "indices with covering columns",
     256: "data files of mixed versions",
     1024: "fragment reuse history",
-    _MANAGED_BLOBS: "managed blobs",
+    # Hidden columns of the fragment's own data files hold what manifests otherwise hold.
+    2048: "row ids and row versions in data files",
+    MANAGED_BLOBS: "managed blobs",
+    # Lance's library assigns the ids, and it refuses a manifest with this flag for readers.
+    32768: "field ids that are not used again",
 }
 # Only for messages: the effect of these flags is unknown here, or known to matter.
 _OTHERS: Final = {
     _OVERLAYS: "data overlay files",
+    512: "fragment reuse history with stable row ids",
     _TREE: "fragment tree",
-    32768: "field ids that are not used again",
+    8192: "indices that declare covering columns apart from their keys",
     65536: "zone write seeds",
+    131072: "clustering definitions and metadata of fragments",
 }
 _NAMES: Final = {**_READABLE, **_OTHERS}
 _NEWER: Final = "use a newer release of this tool, or Lance itself"
 
 
 def flag_names(flags: int) -> tuple[str, ...]:
-    """The flags of a bit set, in order: ``deletion files``, or ``flag 4096`` for an unknown one."""
+    """The flags of a bit set, in order: ``deletion files``, or ``flag 262144`` for an unknown one."""
     bits = (1 << bit for bit in range(flags.bit_length()) if flags >> bit & 1)
     return tuple(_NAMES.get(bit, f"flag {bit}") for bit in bits)
 
@@ -95,7 +102,7 @@ def check_writer_flags(manifest: Manifest, table: str) -> None:
 
 
 def check_cleanable(manifest: Manifest, table: str) -> None:
-    """Refuse a version whose files cannot be determined. An example is managed blobs: rows name them, not the manifest.
+    """Refuse a version whose files cannot be determined.
 
     Raises
     ------
@@ -103,8 +110,6 @@ def check_cleanable(manifest: Manifest, table: str) -> None:
     """
     check_readable(manifest, table)
     check_writer_flags(manifest, table)
-    if (manifest.reader_flags | manifest.writer_flags) & _MANAGED_BLOBS:
-        raise _unsupported(_MANAGED_BLOBS, manifest, table, "clean up", "writer")
 
 
 def _unsupported(

@@ -18,7 +18,7 @@ __all__ = ["DATA", "DELETIONS", "check_folders", "data_path", "deletion_path", "
 DATA: Final = "data"
 DELETIONS: Final = "_deletions"
 _INDICES: Final = "_indices"
-_WRITTEN: Final = (DATA, DELETIONS, "_versions", "_transactions", _INDICES)
+_WRITTEN: Final = (DATA, DELETIONS, "_versions", "_transactions", _INDICES, "_blobs")
 
 
 def check_folders(storage: Storage) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from dv_maintenance.storage import Storage
-from dv_maintenance.tables.lance.features import STABLE_ROW_IDS, check_no_overlays, check_readable
+from dv_maintenance.tables.lance.features import MANAGED_BLOBS, STABLE_ROW_IDS, check_no_overlays, check_readable
 from dv_maintenance.tables.lance.log.manifest import Fragment, Manifest
 from dv_maintenance.tables.lance.log.versions import load_manifest, naming_manifest
 from dv_maintenance.tables.lance.rows.files import counted, counts_are_known, files_table
@@ -71,6 +71,7 @@ def load_snapshot(storage: Storage, version: int | None = None, *, known: LanceS
         schema = arrow_schema(lance_fields(manifest.field_records), manifest.schema_metadata)
         fragments = counted(storage, manifest, stored)
         rows = files_table(storage, manifest, fragments)
+    unerased = _unerased(manifest)
     return LanceSnapshot(
         table=storage.uri,
         format="lance",
@@ -80,7 +81,9 @@ def load_snapshot(storage: Storage, version: int | None = None, *, known: LanceS
         specs=by_columns(),
         properties=manifest.config,
         files=rows,
-        warnings=_warnings(manifest, stored, fragments),
+        warnings=(*_warnings(manifest, stored, fragments), *unerased),
+        notes=unerased,
+        unerased=unerased,
         target_rows=_target_rows(manifest),
         manifest=manifest,
         fragments=fragments,
@@ -105,3 +108,16 @@ def _warnings(manifest: Manifest, stored: tuple[Fragment, ...], fragments: tuple
     if len(set(paths)) < len(paths):
         warnings.append("a data file is part of more than one fragment: its rows are read more than once")
     return tuple(warnings)
+
+
+def _unerased(manifest: Manifest) -> tuple[str, ...]:
+    """Where a purge and a vacuum leave bytes of deleted rows: in objects that rows share, and outside the table."""
+    found = []
+    if (manifest.reader_flags | manifest.writer_flags) & MANAGED_BLOBS:
+        found.append(
+            "managed blobs: an object in _blobs keeps the blobs of deleted rows as long as a live row names it; with "
+            "lance.blob.managed = false in the schema's metadata, a purge copies the live ones"
+        )
+    if outside := sorted(base.path for base in manifest.base_paths.values() if not base.is_root):
+        found.append(f"files in the base path {', '.join(outside)} are in no table's folder: no vacuum deletes them")
+    return tuple(found)

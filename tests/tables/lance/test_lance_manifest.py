@@ -18,7 +18,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.raw_manifest import Record, manifest_file, message, newest_manifest, patch, without
 
+from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.errors import DamagedTableError, DvMaintenanceError, UnsupportedFeatureError
+from dv_maintenance.maintenance.execution.apply import purge
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables import open_table
 from dv_maintenance.tables.lance.commit.preflight import preflight
@@ -267,8 +269,8 @@ def flagged(template: Path, target: Path, reader: int, writer: int) -> Path:
     return target
 
 
-# 2 would need row ids, 2048 is read by Lance but of no known meaning, 32768 is for writers only.
-@pytest.mark.parametrize("bit", sorted(set(range(24)) - {1, 11, 15}))
+# 2 would need row ids; Lance takes 32768 of readers for damage, since only writers have to know it.
+@pytest.mark.parametrize("bit", sorted(set(range(24)) - {1, 15}))
 def test_flags_are_refused_where_lance_refuses_them(
     template: Path, tmp_path: Path, pylance: ModuleType, bit: int
 ) -> None:
@@ -287,6 +289,39 @@ def test_flags_are_refused_where_lance_refuses_them(
             preflight(Storage(str(path)))
     else:
         assert open_table(str(path)).snapshot().files.num_rows == 2
+
+
+@pytest.mark.parametrize(
+    ("flag", "name"),
+    [
+        (512, "fragment reuse history with stable row ids"),
+        (4096, "fragment tree"),
+        (8192, "indices that declare covering columns apart from their keys"),
+        (65536, "zone write seeds"),
+        (131072, "clustering definitions and metadata of fragments"),
+        (262144, "flag 262144"),
+    ],
+)
+def test_a_refusal_names_the_feature(template: Path, tmp_path: Path, flag: int, name: str) -> None:
+    path = flagged(template, tmp_path / "t", 1 | flag, 1 | flag)
+    with pytest.raises(UnsupportedFeatureError, match=name) as caught:
+        open_table(str(path)).snapshot()
+    assert caught.value.features == (name,)
+
+
+def test_field_ids_that_are_not_used_again(template: Path, tmp_path: Path, pylance: ModuleType) -> None:
+    """The flag and the highest id, which Lance's own commits carry on."""
+    path = shutil.copytree(template, tmp_path / "t")
+    patch(newest_manifest(path), lambda fields: [*without(fields, 10), (10, 1 | 8 | 32768), (24, 7)])
+    before = sorted(pylance.dataset(str(path)).to_table().to_pylist(), key=repr)
+    assert purge(open_table(str(path)), LocalEngine()).verified
+    snapshot = open_table(str(path)).snapshot()
+    assert isinstance(snapshot, LanceSnapshot)
+    assert snapshot.manifest.writer_flags & 32768
+    dataset = pylance.dataset(str(path))
+    assert sorted(dataset.to_table().to_pylist(), key=repr) == before
+    dataset.add_columns({"later": "id"})
+    assert max(field.id() for field in pylance.dataset(str(path)).lance_schema.fields()) == 8
 
 
 def test_who_may_not_write_may_still_read(template: Path, tmp_path: Path) -> None:

@@ -58,7 +58,9 @@ _TIMESTAMP: Final[Shape] = {1: VARINT, 2: VARINT}
 _WRITER: Final[Shape] = {1: BYTES, 2: BYTES, 3: BYTES}
 _FORMAT: Final[Shape] = {1: BYTES, 2: BYTES}
 _BASE: Final[Shape] = {1: VARINT, 2: BYTES, 3: VARINT, 4: BYTES}
-_FRAGMENT: Final[Shape] = {1: VARINT, 2: BYTES, 3: BYTES, 4: VARINT, 5: BYTES, 6: BYTES, 11: BYTES}
+_FRAGMENT: Final[Shape] = {1: VARINT, 2: BYTES, 3: BYTES, 4: VARINT, 5: BYTES, 6: BYTES, 11: BYTES, 12: BYTES}
+# Row ids: in the manifest, in a file of their own (old drafts only), or in a column of a data file.
+_ROW_IDS: Final = (5, 6, 12)
 _DATA_FILE: Final[Shape] = {1: BYTES, 4: VARINT, 5: VARINT, 6: VARINT, 7: VARINT}
 _DELETION: Final[Shape] = {1: VARINT, 2: VARINT, 3: VARINT, 4: VARINT, 7: VARINT}
 _INDICES: Final[Shape] = {1: BYTES}
@@ -263,7 +265,7 @@ def parse_fragment(record: bytes) -> Fragment:
         files=tuple(_data_file(parse(each, _DATA_FILE), number) for each in body.each(2)),
         deletion=_deletion(deletion, number) if deletion else None,
         physical_rows=rows,
-        has_row_ids=body.has(5) or body.has(6),
+        has_row_ids=any(body.has(number) for number in _ROW_IDS),
         overlays=len(body.each(11)),
     )
 

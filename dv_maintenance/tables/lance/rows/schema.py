@@ -16,7 +16,7 @@ import pyarrow as pa
 from dv_maintenance.errors import DamagedTableError, UnsupportedFeatureError
 from dv_maintenance.files.protobuf import BYTES, VARINT, Shape, parse
 
-__all__ = ["LanceField", "arrow_schema", "lance_fields"]
+__all__ = ["LanceField", "arrow_schema", "is_blob", "lance_fields"]
 
 _FIELD: Final[Shape] = {2: BYTES, 3: VARINT, 4: VARINT, 5: BYTES, 6: VARINT, 9: BYTES, 10: BYTES}
 _EXTENSION: Final = "ARROW:extension:name"
@@ -109,6 +109,11 @@ def lance_fields(records: Iterable[bytes]) -> list[LanceField]:
     return top
 
 
+def is_blob(each: LanceField) -> bool:
+    """Whether a field is a blob column of version 2, whose rows hold descriptors."""
+    return each.metadata.get(_EXTENSION) == _BLOB
+
+
 def arrow_schema(fields: Iterable[LanceField], metadata: Mapping[str, bytes]) -> pa.Schema:
     """The Arrow schema of columns. Raises DamagedTableError, UnsupportedFeatureError (an unknown type)."""
     pairs = {key.encode(): value for key, value in metadata.items()}
@@ -123,7 +128,7 @@ def _field(each: LanceField) -> pa.Field:
     except (pa.ArrowException, ValueError, OverflowError) as error:
         raise DamagedTableError(f"column {each.name!r} has the type {each.type!r}: {error}") from None
     metadata = each.metadata
-    if each.type == _JSON or metadata.get(_EXTENSION) == _BLOB:
+    if each.type == _JSON or is_blob(each):
         metadata = {key: value for key, value in metadata.items() if key not in {_EXTENSION, _EXTENSION_METADATA}}
     return pa.field(each.name, kind, each.nullable, metadata=metadata or None)
 
@@ -131,7 +136,7 @@ def _field(each: LanceField) -> pa.Field:
 def _nested(each: LanceField) -> pa.DataType | None:
     """The type of a field with child fields, ``None`` for a leaf. A blob is read as its bytes, not as its location."""
     kind = each.type
-    if each.metadata.get(_EXTENSION) == _BLOB:
+    if is_blob(each):
         return pa.large_binary()
     if kind == "struct":
         return pa.struct([_field(child) for child in each.children])

@@ -15,6 +15,7 @@ from dv_maintenance.storage import staged_for
 from dv_maintenance.tables.lance.layout import DATA, DELETIONS
 from dv_maintenance.tables.lance.log.transaction import TRANSACTIONS
 from dv_maintenance.tables.lance.log.versions import VERSIONS
+from dv_maintenance.tables.lance.vacuum.blobs import BLOBS
 from dv_maintenance.tables.reach.unneeded import KnownFile
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["FOLDERS", "HINT", "INDICES", "REFS", "keys_of", "known_file", "staged_manifest"]
 
 INDICES: Final = "_indices"
-FOLDERS: Final = (VERSIONS, TRANSACTIONS, DELETIONS, INDICES, DATA)
+FOLDERS: Final = (VERSIONS, TRANSACTIONS, DELETIONS, INDICES, DATA, BLOBS)
 """Folders of a table's own files. Nothing else in the table's folder is listed (branches, tags, files of other tools),
 except the staged files that killed writers left in REFS."""
 REFS: Final = "_refs"
@@ -81,6 +82,8 @@ def known_file(path: str) -> KnownFile:
         return KnownFile(path, "manifest", sure=False)
     if folder == VERSIONS and _STAGED.fullmatch(name):
         return KnownFile(path, "other")
+    if folder == BLOBS and name.endswith(".blob"):
+        return KnownFile(path, "data", sure=_UUID.fullmatch(name.removesuffix(".blob")) is not None)
     if folder == DELETIONS and _DELETION.fullmatch(name):
         return KnownFile(path, "dv")
     if folder == TRANSACTIONS:

@@ -42,7 +42,7 @@ from dv_maintenance.files.protobuf import BYTES, Shape, parse
 from dv_maintenance.storage import FileInfo, Storage, staged_for
 from dv_maintenance.tables.expiring import by_day
 from dv_maintenance.tables.guard import VACUUM_DEFAULTS, VacuumGuard, VacuumRequest
-from dv_maintenance.tables.lance.features import check_cleanable, check_no_overlays
+from dv_maintenance.tables.lance.features import MANAGED_BLOBS, check_cleanable, check_no_overlays
 from dv_maintenance.tables.lance.layout import DATA, check_folders
 from dv_maintenance.tables.lance.log.manifest import Manifest, parse_fragment
 from dv_maintenance.tables.lance.log.refs import root
@@ -57,6 +57,7 @@ from dv_maintenance.tables.lance.log.versions import (
     read_manifest,
     version_file,
 )
+from dv_maintenance.tables.lance.vacuum.blobs import managed_objects
 from dv_maintenance.tables.lance.vacuum.files import (
     FOLDERS,
     HINT,
@@ -336,7 +337,7 @@ class _Rules:
 
     def _add_past(self, manifest: Manifest) -> None:
         check_cleanable(manifest, self.storage.uri)
-        self.past |= self._keys(self.storage, manifest, self.known[2])
+        self.past |= self._keys(self.storage, manifest, self.known[2], past=True)
 
     def _read_rest(self) -> None:
         """Read the manifests of the other expired versions."""
@@ -344,8 +345,20 @@ class _Rules:
             self._add_past(manifest)
         self.unread = []
 
-    def _keys(self, storage: Storage, manifest: Manifest, known: set[bytes], *, elsewhere: bool = False) -> set[str]:
-        """Keys of the files that a manifest names, without those of byte-identical fragments in ``known``."""
+    def _keys(
+        self,
+        storage: Storage,
+        manifest: Manifest,
+        known: set[bytes],
+        *,
+        elsewhere: bool = False,
+        past: bool = False,
+    ) -> set[str]:
+        """Keys of the files that a manifest and the rows of its version name, without those of byte-identical fragments
+        in ``known``.
+
+        past : the version has expired: files that it lost no longer name anything.
+        """
         with naming_manifest(storage, manifest.path, manifest.version):
             records = [each for each in manifest.fragment_records if each not in known]
             fragments = tuple(map(parse_fragment, records))
@@ -358,8 +371,14 @@ class _Rules:
                     version=manifest.version,
                     next_step="use a newer release of this tool, or Lance itself",
                 )
-            known.update(records)
             keys = keys_of(fragments, manifest.indices(), elsewhere=elsewhere)
+        if (manifest.reader_flags | manifest.writer_flags) & MANAGED_BLOBS:
+            try:
+                keys |= {known_file(path).key for path in managed_objects(storage, manifest, fragments)}
+            except DamagedTableError:
+                if not past:
+                    raise
+        known.update(records)
         if manifest.transaction_file and not elsewhere:
             keys.add(f"{TRANSACTIONS}/{manifest.transaction_file}")
         return keys
