@@ -22,7 +22,14 @@ if TYPE_CHECKING:
     from dv_maintenance.dagster.erasure import build_erasure_job
     from dv_maintenance.dagster.lake import build_dv_lake_report
     from dv_maintenance.dagster.night import build_dv_night
-    from dv_maintenance.dagster.ops import checkpoint_op, delete_rows_op, engine_sql_op, restore_op, zorder_op
+    from dv_maintenance.dagster.ops import (
+        checkpoint_op,
+        cluster_op,
+        delete_rows_op,
+        engine_sql_op,
+        restore_op,
+        zorder_op,
+    )
     from dv_maintenance.dagster.resources import SparkResource
     from dv_maintenance.dagster.sensor import build_dv_sensor
     from dv_maintenance.dagster.simulation import build_dv_simulations
@@ -45,6 +52,7 @@ __all__ = [
     "build_dv_simulations",
     "build_erasure_job",
     "checkpoint_op",
+    "cluster_op",
     "costs_by_month",
     "delete_rows_op",
     "engine_sql_op",
@@ -75,6 +83,7 @@ _HOMES = {
     "build_dv_simulations": "simulation",
     "build_erasure_job": "erasure",
     "checkpoint_op": "ops",
+    "cluster_op": "ops",
     "costs_by_month": "costs",
     "delete_rows_op": "ops",
     "engine_sql_op": "ops",

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["Working", "active_runs", "defined_elsewhere", "said_of", "working_on"]
 
 # Ops of custom jobs that rewrite or remove files.
-_OPS = ("delete_rows", "purge_erased", "zorder", "restore", "engine_sql")
+_OPS = ("delete_rows", "purge_erased", "zorder", "cluster", "restore", "engine_sql")
 
 _RUNS = [
     dg.DagsterRunStatus.QUEUED,

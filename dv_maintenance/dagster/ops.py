@@ -28,11 +28,13 @@ from dv_maintenance.tables.table import Table
 
 __all__ = [
     "Checkpoint",
+    "Cluster",
     "DeleteRows",
     "EngineSql",
     "Restore",
     "Zorder",
     "checkpoint_op",
+    "cluster_op",
     "delete_rows_op",
     "engine_sql_op",
     "restore_op",
@@ -61,6 +63,14 @@ class Zorder(dg.Config):
     columns: list[str] = Field(description="The columns of the Z-curve; one column is a plain sort.")
     partitions: list[str] = Field(default=[], description="Only these, as k=v/k=v; by default the whole table.")
     missing_ok: bool = Field(default=False, description="Accept partitions that no live file has.")
+    target_file_size: str | None = Field(default=None, description="Overrides the table's own, such as 256MiB.")
+    dry_run: bool = Field(default=False, description="Only make the plan.")
+
+
+class Cluster(dg.Config):
+    """What to cluster by the table's own columns."""
+
+    full: bool = Field(default=False, description="Also files that were clustered by other columns.")
     target_file_size: str | None = Field(default=None, description="Overrides the table's own, such as 256MiB.")
     dry_run: bool = Field(default=False, description="Only make the plan.")
 
@@ -111,6 +121,12 @@ def delete_rows_op(table: TableSettings) -> dg.OpDefinition:
 def zorder_op(table: TableSettings) -> dg.OpDefinition:
     """Orders the table's files; config: ``Zorder``."""
     return _op(table, "zorder", Zorder, _zorder, "Orders files by columns, so that filters on them skip more.")
+
+
+@public
+def cluster_op(table: TableSettings) -> dg.OpDefinition:
+    """Clusters what is not clustered yet, by the table's own columns; config: ``Cluster``."""
+    return _op(table, "cluster", Cluster, _cluster, "Clusters files by the table's own columns.")
 
 
 @public
@@ -214,6 +230,14 @@ def _zorder(context: dg.OpExecutionContext, table: Table, config: Zorder, engine
         order_by=tuple(config.columns),
         target_file_size=config.target_file_size,
         dry_run=config.dry_run,
+    )
+    return verbs.rewrite(table, engine, request)
+
+
+def _cluster(context: dg.OpExecutionContext, table: Table, config: Cluster, engine: Callable[[], Engine]) -> Outcome:
+    del context
+    request = verbs.RewriteRequest(
+        cluster=True, recluster=config.full, target_file_size=config.target_file_size, dry_run=config.dry_run
     )
     return verbs.rewrite(table, engine, request)
 

@@ -12,11 +12,13 @@ import dagster as dg
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from support.clustered import clustered
 
 from dv_maintenance.dagster import (
     SparkResource,
     build_erasure_job,
     checkpoint_op,
+    cluster_op,
     delete_rows_op,
     engine_sql_op,
     naming,
@@ -29,6 +31,7 @@ from dv_maintenance.maintenance.vacuum import vacuum
 from dv_maintenance.service.tables_file import TableSettings
 from dv_maintenance.tables import open_table
 from dv_maintenance.tables.guard import VacuumRequest
+from dv_maintenance.testing.delta_builder import DeltaBuilder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -88,7 +91,7 @@ def observation(instance: dg.DagsterInstance, table: TableSettings) -> dg.AssetO
 # -- every op --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("make", [delete_rows_op, zorder_op, restore_op, checkpoint_op, engine_sql_op])
+@pytest.mark.parametrize("make", [delete_rows_op, zorder_op, cluster_op, restore_op, checkpoint_op, engine_sql_op])
 def test_ops_hold_a_slot_of_their_table_s_pool(make: MakeOp) -> None:
     table = TableSettings(name="shop/orders", path="nowhere")
     op = make(table)
@@ -166,6 +169,22 @@ def test_zorder_tells_what_it_did(make_table: MakeTable, instance: dg.DagsterIns
 
     again = logged(run(op, instance, {"columns": ["id"]}), op.name)
     assert again["reason"] == "There was nothing to do."
+
+
+def test_cluster_takes_the_table_s_own_columns(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+    schema = pa.schema([("id", pa.int64())])
+    builder = clustered(DeltaBuilder(str(tmp_path / "t")), schema, ["id"])
+    builder.append(pa.table({"id": range(400)}, schema), files=4)
+    table = TableSettings(name="orders", path=builder.storage.uri)
+    op = cluster_op(table)
+    planned = logged(run(op, instance, {"dry_run": True}), op.name)
+    assert planned["reason"] == "Only planned; nothing was changed."
+    done = logged(run(op, instance, {}), op.name)
+    assert (done["reason"].split(",")[0], done["verified"]) == ("4 files were rewritten as 1.", True)
+    assert logged(run(op, instance, {}), op.name)["reason"] == "There was nothing to do."
+    DeltaBuilder(str(tmp_path / "p")).create(schema)
+    op = cluster_op(TableSettings(name="plain", path=str(tmp_path / "p")))
+    assert "cluster" in failure(run(op, instance, {}), op)
 
 
 def test_the_table_s_page_shows_how_the_table_is_then(make_table: MakeTable, instance: dg.DagsterInstance) -> None:
