@@ -19,7 +19,12 @@ FILE_FIELDS = ("tables_file", "name", "storage_conn_id")
 """Templated by all that name a file of tables."""
 
 
-class _Stopped(BaseOperator):
+class _Named(BaseOperator):
+    def __init__(self, *, tables_file: str | None = None, storage_conn_id: str | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.tables_file = tables_file
+        self.storage_conn_id = storage_conn_id
+
     def on_kill(self) -> NoReturn:
         """Ends the work before its next commit; uncommitted files are deleted on the way out. A worker that shuts down
         may retry the task.
@@ -27,7 +32,7 @@ class _Stopped(BaseOperator):
         raise SystemExit("killed: earlier commits are complete, and nothing else changed")
 
 
-class OnTable(_Stopped):
+class OnTable(_Named):
     """What operators and the sensor share.
 
     :param table: path or URI, or a mapping with the keys of a table in YAML; with ``tables_file``, its name there.
@@ -38,19 +43,10 @@ class OnTable(_Stopped):
 
     template_fields: Sequence[str] = TABLE_FIELDS
 
-    def __init__(
-        self,
-        *,
-        table: str | dict[str, Any],
-        tables_file: str | None = None,
-        storage_conn_id: str | None = None,
-        **kwargs: Any,
-    ) -> None:
+    def __init__(self, *, table: str | dict[str, Any], **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.table = table
-        self.tables_file = tables_file
-        self.storage_conn_id = storage_conn_id
-        if tables_file is None and literal(table):
+        if self.tables_file is None and literal(table):
             watched(table)
 
     def watched(self, context: Any = None) -> TableSettings:
@@ -61,7 +57,7 @@ class OnTable(_Stopped):
         return found
 
 
-class OnFile(_Stopped):
+class OnFile(_Named):
     """What operators on many tables share.
 
     :param tables_file: the YAML file of tables, the same as Dagster's component reads.
@@ -72,14 +68,10 @@ class OnFile(_Stopped):
 
     template_fields: Sequence[str] = FILE_FIELDS
 
-    def __init__(
-        self, *, tables_file: str, name: str | None = None, storage_conn_id: str | None = None, **kwargs: Any
-    ) -> None:
-        super().__init__(**kwargs)
-        self.tables_file = tables_file
+    def __init__(self, *, tables_file: str, name: str | None = None, **kwargs: Any) -> None:
+        super().__init__(tables_file=tables_file, **kwargs)
         self.name = name
-        self.storage_conn_id = storage_conn_id
 
     def config(self) -> WatchConfig:
         """The file's settings. Raises as ``tables.watch_config``."""
-        return watch_config(self.tables_file, self.name, self.storage_conn_id)
+        return watch_config(str(self.tables_file), self.name, self.storage_conn_id)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Literal
 
@@ -117,29 +118,20 @@ def dv_maintenance_dags(
         dag
         for each in configs(path, storage_conn_id, max_age=_SECONDS_KEPT, timeout=_SECONDS_SEARCHED)
         for dag in _Builder(
-            each, options, spark_conn_id, pool, fail_on, {**shared, **(default_args or {})}, missing
+            each, options, _spark(each, spark_conn_id), pool, fail_on, {**shared, **(default_args or {})}, missing
         ).dags(per_table)
     ]
 
 
+@dataclass
 class _Builder:
-    def __init__(
-        self,
-        config: WatchConfig,
-        options: Mapping[str, Any],
-        spark_conn_id: str | None,
-        pool: str | None,
-        fail_on: Literal["warn", "error"] | None,
-        default_args: Mapping[str, Any],
-        doc_md: str | None,
-    ) -> None:
-        self.config = config
-        self.doc_md = doc_md
-        self.options = options
-        self.pool = pool
-        self.fail_on = fail_on
-        self.default_args = dict(default_args)
-        self.spark = _spark(config, spark_conn_id)
+    config: WatchConfig
+    options: Mapping[str, Any]
+    spark: Mapping[str, Any]
+    pool: str | None
+    fail_on: Literal["warn", "error"] | None
+    default_args: dict[str, Any]
+    doc_md: str | None
 
     def dags(self, per_table: bool) -> list[DAG]:
         made: list[DAG | None] = []

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from airflow.providers.common.compat.sdk import AirflowFailException
-
 from dv_maintenance.airflow.assets import job_asset
 from dv_maintenance.airflow.base import FILE_FIELDS, OnFile
 from dv_maintenance.airflow.lineage import Writes
 from dv_maintenance.airflow.many import problem_of
-from dv_maintenance.airflow.render import as_text, as_xcom
+from dv_maintenance.airflow.render import as_text, as_xcom, ended
 from dv_maintenance.airflow.spark import SPARK_FIELDS, OnSpark
 from dv_maintenance.airflow.tables import in_airflow_terms
 from dv_maintenance.service.night import Night, NightTable, clock, opened_at, plan_night
@@ -54,10 +52,7 @@ class DvNightOperator(OnSpark, OnFile, Writes):
             else:
                 found += self._seen(context, memory, _waiting(night))
         shown = _shown(found)
-        if self.fail and (problem := problem_of(shown)):
-            context["ti"].xcom_push(key="return_value", value=shown)
-            raise AirflowFailException(problem)
-        return shown
+        return ended(context, shown, problem_of(shown) if self.fail else "")
 
     def _seen(self, context: Any, memory: _Memory, tables: Iterable[NightTable]) -> list[NightTable]:
         """Each table in the log, in the memory and, if it is maintained, as an event."""

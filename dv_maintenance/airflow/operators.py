@@ -12,7 +12,6 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Literal
 
-from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow.sdk import Asset
 
 from dv_maintenance.airflow.arguments import check_flags, is_true, keys_of, known, literal, texts
@@ -21,9 +20,10 @@ from dv_maintenance.airflow.base import TABLE_FIELDS, OnTable
 from dv_maintenance.airflow.lineage import Writes
 from dv_maintenance.airflow.links import PLAN, DvPlanLink
 from dv_maintenance.airflow.outcomes import recorded
-from dv_maintenance.airflow.render import as_text, as_xcom, table_text
+from dv_maintenance.airflow.render import as_text, as_xcom, ended, table_text
 from dv_maintenance.airflow.spark import SPARK_FIELDS, OnSpark
 from dv_maintenance.airflow.tables import in_airflow_terms, watched
+from dv_maintenance.airflow.vacuums import VACUUM_FIELDS, Vacuums
 from dv_maintenance.errors import UsageError
 from dv_maintenance.service import verbs
 from dv_maintenance.service.checks import CHECKS, check, check_names
@@ -62,10 +62,7 @@ class _Table(OnTable, Writes):
             # A list of lines: the page shows a text as one line.
             context["ti"].xcom_push(key=PLAN, value=plan[:_MAX_PLAN].splitlines())
         shown = as_xcom(outcome)
-        if outcome.problems:
-            context["ti"].xcom_push(key="return_value", value=shown)
-            raise AirflowFailException(f"not verified: {'; '.join(outcome.problems)}")
-        return shown
+        return ended(context, shown, f"not verified: {'; '.join(outcome.problems)}" if outcome.problems else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +161,7 @@ class DvManifestOperator(_Rewrites):
         return clean or verbs.manifest(on.opened, engine, dry_run=is_true(self.dry_run, "dry_run"))
 
 
-class DvVacuumOperator(_Table):
+class DvVacuumOperator(Vacuums, _Table):
     """Deletes files that no version inside the retention needs. Needs no Spark.
 
     :param guards: keys of the policy for this run, such as ``{"protected_versions": [3]}``; lists extend the policy's.
@@ -172,34 +169,12 @@ class DvVacuumOperator(_Table):
     :param dry_run: only list what would be deleted.
     """
 
-    template_fields: Sequence[str] = (*TABLE_FIELDS, "guards", "only_if_due", "dry_run")
-
-    def __init__(
-        self,
-        *,
-        guards: Mapping[str, Any] | None = None,
-        only_if_due: bool | str = False,
-        dry_run: bool | str = False,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(**kwargs)
-        self.guards = guards
-        self.only_if_due = only_if_due
-        self.dry_run = dry_run
-        if literal(guards):
-            Policy.from_mapping(keys_of(guards), f"guards of {self.task_id}")
-        check_flags(self, "only_if_due", "dry_run")
+    template_fields: Sequence[str] = (*TABLE_FIELDS, *VACUUM_FIELDS)
 
     def execute(self, context: Any) -> dict[str, Any]:
         with in_airflow_terms():
-            only_if_due, dry_run = is_true(self.only_if_due, "only_if_due"), is_true(self.dry_run, "dry_run")
             table = self.watched(context)
-            with recorded(context, table, "vacuum"):
-                opened = verbs.opened(table)
-                clean = verbs.nothing_due(table, opened, "vacuum") if only_if_due else None
-                guards = keys_of(self.guards)
-                outcome = clean or verbs.vacuum_by_policy(table, opened, guards=guards, dry_run=dry_run)[0]
-                return self._show(context, table, outcome, job_asset(table, "vacuum"))
+            return self._show(context, table, self.vacuumed(context, table), job_asset(table, "vacuum"))
 
 
 class DvDeleteOperator(_Rewrites):
@@ -304,10 +279,8 @@ class DvCheckOperator(_Table):
         for problem in problems:
             self.log.warning("%s: %s", table.name, problem)
         shown = {"reason": "; ".join(problems) or "All checks passed.", "table": table.name, "findings": rows}
-        if any(each.severity in _FAILING[self.fail_on] for each in findings):
-            context["ti"].xcom_push(key="return_value", value=shown)
-            raise AirflowFailException(f"{table.name}: {shown['reason']}")
-        return shown
+        fails = any(each.severity in _FAILING[self.fail_on] for each in findings)
+        return ended(context, shown, f"{table.name}: {shown['reason']}" if fails else "")
 
 
 def _deleted(outcome: Outcome, attempt: int) -> bool:

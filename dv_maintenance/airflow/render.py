@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 from io import StringIO
 from typing import Any
 
+from airflow.providers.common.compat.sdk import AirflowFailException
+
 from dv_maintenance.service.outcome import Outcome
 from dv_maintenance.service.text import inline, iso
 
-__all__ = ["as_text", "as_xcom", "table_text"]
+__all__ = ["as_text", "as_xcom", "ended", "table_text"]
 
 _PARTITIONS_SHOWN = 50
 
@@ -22,6 +24,14 @@ def as_xcom(outcome: Outcome) -> dict[str, Any]:
     if outcome.problems:
         found["problems"] = list(outcome.problems)
     return found | ({"partitions": {key: as_xcom(each) for key, each in shown}} if shown else {})
+
+
+def ended(context: Any, shown: dict[str, Any], problem: str) -> dict[str, Any]:
+    """What a task returns. With a problem, it fails, and has its XCom nevertheless."""
+    if problem:
+        context["ti"].xcom_push(key="return_value", value=shown)
+        raise AirflowFailException(problem)
+    return shown
 
 
 def as_text(outcome: Outcome) -> str:

@@ -15,7 +15,7 @@ from abc import abstractmethod
 from asyncio import sleep
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 from asgiref.sync import sync_to_async
@@ -64,7 +64,9 @@ class _Memory:
 
 
 class _Watch(BaseEventTrigger):
-    """The loop of both triggers. Tables stay open between two inspections."""
+    """The loop of both triggers. Tables stay open between two inspections. ``own``: further arguments."""
+
+    own: ClassVar[Sequence[str]]
 
     def __init__(
         self, tables_file: str | None, storage_conn_id: str | None, every_seconds: float, *, checks: bool = False
@@ -84,6 +86,10 @@ class _Watch(BaseEventTrigger):
         self._reasons: dict[str, Mapping[Job, Sequence[str]]] = {}
         self._said = ""
         self._beside: dict[str, str] = {}
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        kwargs = {name: getattr(self, name) for name in ("tables_file", "storage_conn_id", "every_seconds", *self.own)}
+        return f"{__name__}.{type(self).__name__}", kwargs
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Yields an event per inspection that found work to announce, forever. What stands in the way of due work, such
@@ -345,6 +351,8 @@ class DvTrigger(_Watch):
     :param every_seconds: how often the log is probed.
     """
 
+    own = ("table", "jobs")
+
     def __init__(
         self,
         table: str | dict[str, Any],
@@ -356,16 +364,6 @@ class DvTrigger(_Watch):
         super().__init__(tables_file, storage_conn_id, every_seconds, checks=True)
         self.table = table
         self.jobs = None if jobs is None else list(jobs)
-
-    def serialize(self) -> tuple[str, dict[str, Any]]:
-        kwargs = {
-            "table": self.table,
-            "tables_file": self.tables_file,
-            "storage_conn_id": self.storage_conn_id,
-            "jobs": self.jobs,
-            "every_seconds": self.every_seconds,
-        }
-        return f"{__name__}.{type(self).__name__}", kwargs
 
     def _tables(self) -> list[TableSettings]:
         from dv_maintenance.airflow.tables import watched
@@ -387,6 +385,8 @@ class DvVacuumsTrigger(_Watch):
     :param every_seconds: how often the logs are probed.
     """
 
+    own = ("name",)
+
     def __init__(
         self,
         tables_file: str,
@@ -396,15 +396,6 @@ class DvVacuumsTrigger(_Watch):
     ) -> None:
         super().__init__(tables_file, storage_conn_id, every_seconds)
         self.name = name
-
-    def serialize(self) -> tuple[str, dict[str, Any]]:
-        kwargs = {
-            "tables_file": self.tables_file,
-            "name": self.name,
-            "storage_conn_id": self.storage_conn_id,
-            "every_seconds": self.every_seconds,
-        }
-        return f"{__name__}.{type(self).__name__}", kwargs
 
     def _tables(self) -> list[TableSettings]:
         from dv_maintenance.airflow.tables import watch_config

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from airflow.providers.common.compat.sdk import AirflowFailException
+from airflow.sdk import BaseOperator
 
 from dv_maintenance.airflow.arguments import check_flags, is_true, keys_of, literal
 from dv_maintenance.airflow.assets import job_asset
@@ -13,17 +13,49 @@ from dv_maintenance.airflow.base import FILE_FIELDS, OnFile
 from dv_maintenance.airflow.lineage import Writes
 from dv_maintenance.airflow.many import problem_of
 from dv_maintenance.airflow.outcomes import events_of, recorded
-from dv_maintenance.airflow.render import as_text, as_xcom
+from dv_maintenance.airflow.render import as_text, as_xcom, ended
 from dv_maintenance.airflow.tables import in_airflow_terms
 from dv_maintenance.errors import DvMaintenanceError, RetryableError
 from dv_maintenance.service import verbs
+from dv_maintenance.service.outcome import Outcome
 from dv_maintenance.service.policies import Policy
+from dv_maintenance.service.tables_file import TableSettings
 from dv_maintenance.service.text import count
 
-__all__ = ["DvVacuumsOperator"]
+__all__ = ["VACUUM_FIELDS", "DvVacuumsOperator", "Vacuums"]
+
+VACUUM_FIELDS = ("guards", "only_if_due", "dry_run")
+"""Templated."""
 
 
-class DvVacuumsOperator(OnFile, Writes):
+class Vacuums(BaseOperator):
+    """What a vacuum of one table and of many share."""
+
+    def __init__(
+        self,
+        *,
+        guards: Mapping[str, Any] | None = None,
+        only_if_due: bool | str = False,
+        dry_run: bool | str = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.guards = guards
+        self.only_if_due = only_if_due
+        self.dry_run = dry_run
+        if literal(guards):
+            Policy.from_mapping(keys_of(guards), f"guards of {self.task_id}")
+        check_flags(self, "only_if_due", "dry_run")
+
+    def vacuumed(self, context: Any, table: TableSettings) -> Outcome:
+        only_if_due, dry_run = is_true(self.only_if_due, "only_if_due"), is_true(self.dry_run, "dry_run")
+        with recorded(context, table, "vacuum"):
+            opened, guards = verbs.opened(table), keys_of(self.guards)
+            clean = verbs.nothing_due(table, opened, "vacuum") if only_if_due else None
+            return clean or verbs.vacuum_by_policy(table, opened, guards=guards, dry_run=dry_run)[0]
+
+
+class DvVacuumsOperator(Vacuums, OnFile, Writes):
     """Vacuums every table with ``vacuum`` in the file, one after the other. Needs no Spark.
 
     :param guards: keys of the policies for this run; lists extend the policies'.
@@ -34,31 +66,15 @@ class DvVacuumsOperator(OnFile, Writes):
     A table that fails stops no other. A transient error is retried with the task, as long as it has retries.
     """
 
-    template_fields: Sequence[str] = (*FILE_FIELDS, "guards", "only_if_due", "dry_run")
+    template_fields: Sequence[str] = (*FILE_FIELDS, *VACUUM_FIELDS)
 
-    def __init__(
-        self,
-        *,
-        guards: Mapping[str, Any] | None = None,
-        only_if_due: bool | str = False,
-        dry_run: bool | str = False,
-        fail: bool = True,
-        **kwargs: Any,
-    ) -> None:
+    def __init__(self, *, fail: bool = True, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.guards = guards
-        self.only_if_due = only_if_due
-        self.dry_run = dry_run
         self.fail = fail
-        if literal(guards):
-            Policy.from_mapping(keys_of(guards), f"guards of {self.task_id}")
-        check_flags(self, "only_if_due", "dry_run")
 
     def execute(self, context: Any) -> dict[str, Any]:
         with in_airflow_terms():
-            only_if_due, dry_run = is_true(self.only_if_due, "only_if_due"), is_true(self.dry_run, "dry_run")
-            guards = keys_of(self.guards)
-            named = _named(context) if only_if_due else set()
+            named = _named(context) if is_true(self.only_if_due, "only_if_due") else set()
             tables = [each for each in self.config().tables if "vacuum" in each.jobs]
         sentences: dict[str, str] = {}
         errors: dict[str, DvMaintenanceError] = {}
@@ -67,10 +83,7 @@ class DvVacuumsOperator(OnFile, Writes):
             if named and table.name not in named:
                 continue
             try:
-                with recorded(context, table, "vacuum"):
-                    opened = verbs.opened(table)
-                    clean = verbs.nothing_due(table, opened, "vacuum") if only_if_due else None
-                    outcome = clean or verbs.vacuum_by_policy(table, opened, guards=guards, dry_run=dry_run)[0]
+                outcome = self.vacuumed(context, table)
             except DvMaintenanceError as error:
                 self.log.warning("%s: %s", table.name, error)
                 errors[table.name], failed[table.name] = error, str(error)
@@ -85,10 +98,7 @@ class DvVacuumsOperator(OnFile, Writes):
             raise passing[0]
         reason = f"{count(len(sentences), 'table')} vacuumed, {len(failed)} failed."
         shown = {"reason": reason, "failed": failed, "alerts": [], "tables": sentences}
-        if self.fail and (problem := problem_of(shown)):
-            context["ti"].xcom_push(key="return_value", value=shown)
-            raise AirflowFailException(problem)
-        return shown
+        return ended(context, shown, problem_of(shown) if self.fail else "")
 
 
 def _named(context: Any) -> set[str]:
