@@ -95,9 +95,10 @@ airflow: airflow-environment demo/report.json ## Open Airflow's page on the demo
 demo/report.json: | setup
 	$(RUN) dvm demo
 
-screenshots: setup ## Take the documentation's pictures from a real Dagster (about ten minutes)
+screenshots: setup airflow-environment ## Take the documentation's pictures from a real Dagster and Airflow (about 15 minutes)
 	@scripts/chromium
 	$(UV) run --frozen --group screenshots python scripts/screenshots
+	$(UV) run --frozen --group screenshots python scripts/airflow_pictures
 
 matrix: setup ## Run the tests on the oldest and newest Dagster, PySpark and Python (about half an hour)
 	@scripts/matrix
