@@ -245,7 +245,7 @@ def watched_up_to_now(airflow: Airflow, table: Path) -> None:
 
     def seen() -> bool:
         if not stored:  # before Airflow 3.3
-            return f"{table.name}: version {version}, due: " in (airflow.home / "triggerer.log").read_text()
+            return f"{table.name}: version {version}, due: nothing" in (airflow.home / "triggerer.log").read_text()
         kept = airflow.rows(
             "select s.value from asset_state_store s join asset a on a.id = s.asset_id where a.name like ?",
             due(table),
