@@ -34,8 +34,11 @@ def strings(values: Sequence[str | None]) -> pa.StringArray:
     return pa.StringArray.from_buffers(len(text), pa.py_buffer(offsets), pa.py_buffer(data), valid_bits(values))
 
 
-def int64s(values: Sequence[int | None]) -> pa.Int64Array:
+def int64s(values: Sequence[int | None] | np.ndarray[Any, np.dtype[Any]]) -> pa.Int64Array:
     """Raises TypeError if a value is not an integer, OverflowError if it does not fit."""
+    if isinstance(values, np.ndarray):
+        data = np.ascontiguousarray(values, np.int64)
+        return pa.Array.from_buffers(pa.int64(), len(data), [None, pa.py_buffer(data)])
     if not {int, NoneType}.issuperset(map(type, values)):
         raise TypeError("not an integer")
     data = np.array([value or 0 for value in values], np.int64)

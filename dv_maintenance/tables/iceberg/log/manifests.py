@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dv_maintenance.errors import DamagedTableError, DvMaintenanceError, UnsupportedFeatureError
-from dv_maintenance.files.arrays import bools, flags, int32s, int64s, numbers, strings
+from dv_maintenance.files.arrays import bools, flags, int64s, numbers, strings
 from dv_maintenance.files.avro.container import header_of, read_columns, read_records
 from dv_maintenance.files.avro.schema import Wanted
 from dv_maintenance.tables.iceberg.layout import Layout
@@ -75,22 +75,16 @@ ENTRIES: Final = pa.schema(
 )
 
 # Ids of the fields of a list's entry.
+_PLACE, _LIST_KEY = "500", "519"
 _LIST: Final = {
-    "path": "500",
     "size": "501",
     "spec_id": "502",
     "content": "517",
     "sequence": "515",
-    "min_sequence": "516",
     "snapshot_id": "503",
     "first_row_id": "520",
-    "added_files": "504",
-    "existing_files": "505",
-    "deleted_files": "506",
-    "added_rows": "512",
-    "existing_rows": "513",
-    "key": "519",
 }
+_WANTED_LIST: Final[Wanted] = dict.fromkeys([_PLACE, _LIST_KEY, *_LIST.values()])
 # Of the fields of a manifest's entry, and of the data file in it.
 _ENTRY: Final = {"status": "0", "snapshot_id": "1", "data_sequence": "3", "file_sequence": "4"}
 _FILE_ID: Final = "2"
@@ -130,7 +124,6 @@ class Manifest:
     snapshot_id: int | None = None
     first_row_id: int | None = None
     size: int | None = None
-    body: tuple[tuple[str, Any], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,12 +137,12 @@ class ManifestEntries:
 
     def live(self, content: int) -> pa.Table:
         """The live files that manifests of this content name, with the position of each manifest."""
-        parts, numbers = [ENTRIES.empty_table()], [np.zeros(0, np.int32)]
-        for number, (manifest, entries) in enumerate(self.by_manifest.items()):
-            if manifest.content == content:
-                parts.append(entries)
-                numbers.append(np.full(entries.num_rows, number, np.int32))
-        whole = pa.concat_tables(parts).append_column("manifest", int32s(np.concatenate(numbers)).cast(pa.int64()))
+        chosen = [
+            (at, entries) for at, (each, entries) in enumerate(self.by_manifest.items()) if each.content == content
+        ]
+        at = np.repeat([number for number, _ in chosen], [entries.num_rows for _, entries in chosen])
+        whole = pa.concat_tables([ENTRIES.empty_table(), *(entries for _, entries in chosen)])
+        whole = whole.append_column("manifest", int64s(at))
         live = pc.not_equal(whole["status"], _integer(DELETED))
         return whole if pc.all(live).as_py() else whole.filter(live)
 
@@ -171,32 +164,25 @@ def manifests_of(layout: Layout, snapshot: SnapshotEntry | None) -> list[Manifes
         return [Manifest(path) for path in snapshot.manifests]
     try:
         data = layout.storage.get(layout.path(snapshot.manifest_list))
-        records = read_records(data, dict.fromkeys(_LIST.values()), by_id=True)
-        found = [_manifest({name: record.get(number) for name, number in _LIST.items()}) for record in records]
+        records = list(read_records(data, _WANTED_LIST, by_id=True))
+        found = [_manifest(record) for record in records]
     except (DvMaintenanceError, FileNotFoundError) as error:
         raise placed(layout, error, snapshot.id, snapshot.manifest_list) from error.__cause__
-    if any(dict(each.body).get("key") is not None for each in found):
+    if any(each.get(_LIST_KEY) is not None for each in records):
         raise _encrypted(layout, snapshot.id)
     return found
 
 
-def _manifest(entry: Mapping[str, Any]) -> Manifest:
-    numbers = {name: value for name, value in entry.items() if name not in {"path", "key"}}
-    if not isinstance(entry["path"], str) or any(type(value) not in (int, type(None)) for value in numbers.values()):
+def _manifest(record: Mapping[str, Any]) -> Manifest:
+    path = record.get(_PLACE)
+    size, spec_id, content, sequence, snapshot_id, first_row_id = numbers = [*map(record.get, _LIST.values())]
+    if not isinstance(path, str) or not {int, type(None)}.issuperset(map(type, numbers)):
         raise DamagedTableError("an entry has an invalid path or number")
-    content, spec_id = entry["content"] or 0, entry["spec_id"]
+    content = content or DATA
     if content not in (DATA, DELETES) or spec_id is None:
         raise DamagedTableError(f"an entry has the content {content} and the specification {spec_id}")
-    return Manifest(
-        entry["path"],
-        content,
-        spec_id,
-        entry["sequence"] or 0,
-        entry["snapshot_id"],
-        entry["first_row_id"] if content == DATA else None,
-        entry["size"],
-        tuple((name, value) for name, value in entry.items() if name not in {"path", "size"}),
-    )
+    rows = first_row_id if content == DATA else None
+    return Manifest(path, content, spec_id, sequence or 0, snapshot_id, rows, size)
 
 
 def read_entries(
@@ -346,7 +332,7 @@ def _all_entries(pairs: Sequence[tuple[Manifest, _Columns]], partitions: Partiti
     total = int(counts.sum())
 
     def of_manifests(numbers: Sequence[int]) -> pa.Array:
-        return _int64s(np.repeat(np.array(numbers, np.int64), counts))
+        return int64s(np.repeat(np.array(numbers, np.int64), counts))
 
     values = {
         field.name: _joined(field, [(each.count, each.values.get(field.name)) for _, each in pairs])
@@ -418,11 +404,7 @@ def _row_ids(
     )
     first = np.repeat(np.array([each or 0 for each in firsts], np.int64) - of_earlier.astype(np.int64), counts)
     known = bools(np.repeat(np.array([each is not None for each in firsts], bool), counts))
-    return pc.if_else(known, pc.coalesce(own, _int64s(before + first)), pa.nulls(1, pa.int64())[0])
-
-
-def _int64s(values: np.ndarray[Any, np.dtype[np.int64]]) -> pa.Array:
-    return pa.Array.from_buffers(pa.int64(), len(values), [None, pa.py_buffer(np.ascontiguousarray(values, np.int64))])
+    return pc.if_else(known, pc.coalesce(own, int64s(before + first)), pa.nulls(1, pa.int64())[0])
 
 
 def _integer(value: int) -> pa.Scalar:

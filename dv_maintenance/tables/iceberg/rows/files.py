@@ -195,7 +195,7 @@ def matched(
         "dv_sequence": of_dvs("data_sequence"),
         "position_deletes": int64s([len(position_files.get(each, ())) for each in paths.to_pylist()])
         if position_files
-        else int64s([0] * len(paths)),
+        else int64s(np.zeros(len(paths))),
         "equality_deletes": equality,
     }
     files = pa.Table.from_arrays(
@@ -282,7 +282,7 @@ def _equality_counts(data: pa.Table, deletes: Sequence[EqualityDelete]) -> tuple
     """How many equality deletes apply to each file, the sequence number of the newest one, and which apply to any."""
     count, newest = np.zeros(data.num_rows, np.int64), np.zeros(data.num_rows, np.int64)
     if not deletes or not data.num_rows:
-        return int64s(count.tolist()), int64s(newest.tolist()), set()
+        return int64s(count), int64s(newest), set()
     sequences, codes = numbers(combined(data["data_sequence"])), numbers(combined(data["partition_code"]))
     applied = set()
     for code in {each.partition_code for each in deletes}:
@@ -294,16 +294,16 @@ def _equality_counts(data: pa.Table, deletes: Sequence[EqualityDelete]) -> tuple
             count[chosen] += len(own) - np.searchsorted(limits, sequences[chosen], side="right")
             oldest = int(sequences[chosen].min())
             applied |= {each.path for each in own if each.sequence > oldest}
-    return int64s(count.tolist()), int64s(newest.tolist()), applied
+    return int64s(count), int64s(newest), applied
 
 
 def _modified(data: pa.Table, times: Mapping[int, int]) -> pa.Array:
     """When each file was committed. If that snapshot has expired: when the first one after it was, or the last."""
     if not times:
-        return int64s([0] * data.num_rows)
+        return int64s(np.zeros(data.num_rows))
     known, moments = np.array(list(times)), np.array(list(times.values()))
     at = np.searchsorted(known, numbers(combined(data["file_sequence"])))
-    return int64s(moments[np.minimum(at, len(known) - 1)].tolist())
+    return int64s(moments[np.minimum(at, len(known) - 1)])
 
 
 def _check_counts(files: pa.Table) -> None:
