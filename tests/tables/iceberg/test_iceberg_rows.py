@@ -112,7 +112,7 @@ def test_partitions_rule_files_out(tmp_path: Path) -> None:
     conditions: list[tuple[Predicate, int]] = [
         (Compare(("day",), ">=", date(2026, 1, 1)), 1),
         (Compare(("day",), "<", date(1970, 1, 1)), 1),
-        (Compare(("s",), "=", "a/b"), 1),
+        (Compare(("s",), "=", "a/b=c"), 1),
         (IsNull(("day",)), 1),
         (Compare(("i",), "=", 1), 1),  # by the bounds of the column
     ]
