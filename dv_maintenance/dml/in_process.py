@@ -25,7 +25,7 @@ from dv_maintenance.dml.padding import char_length
 from dv_maintenance.dml.prune import files_that_may_match
 from dv_maintenance.dml.rows import no_column, numbered_rows
 from dv_maintenance.dv import DeletionVector
-from dv_maintenance.engine.auto import AutoEngine
+from dv_maintenance.engine.auto import IN_PROCESS, AutoEngine
 from dv_maintenance.engine.cores import default_threads
 from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.engine.rows.filtering import NotHereError, evaluate
@@ -63,7 +63,8 @@ def predicate_here(
 ) -> Predicate | None:
     """The condition, bound to the snapshot's columns, if it is to be evaluated in this process; ``None``: by Spark.
 
-    ``LocalEngine`` has no Spark. ``AutoEngine`` starts none for conditions that need none, and little to read.
+    ``LocalEngine`` has no Spark. Otherwise a condition that does not need Spark does without it where there is little
+    to read: one job of a warm session takes longer than 10 million rows do here.
 
     Raises
     ------
@@ -79,13 +80,12 @@ def predicate_here(
                 next_step="run this verb on the Spark engine, or write the condition with these",
             )
         return predicate
-    if not isinstance(engine, AutoEngine) or engine.started:
-        return None
     predicate = exact_predicate(sql, snapshot.schema)
     if predicate is None:
         return None
     files = files_that_may_match(table, snapshot, predicate).files
-    return predicate if (pc.sum(files["size"]).as_py() or 0) <= engine.in_process else None
+    limit = engine.in_process if isinstance(engine, AutoEngine) else IN_PROCESS
+    return predicate if (pc.sum(files["size"]).as_py() or 0) <= limit else None
 
 
 def exact_predicate(sql: str, schema: pa.Schema) -> Predicate | None:

@@ -42,11 +42,11 @@ def merged(table: Table, spark: SparkSession) -> Any:
 
 def rows_of(table: Table, spark: SparkSession) -> Any:
     snapshot = table.snapshot()
-    return list(matching_rows(table, spark, "id = 3", snapshot, snapshot.schema))
+    return list(matching_rows(table, spark, "id % 10 = 3", snapshot, snapshot.schema))
 
 
 VERBS: dict[str, Callable[[Table, SparkSession], Any]] = {
-    "delete": lambda table, spark: delete(table, spark, "id = 3"),
+    "delete": lambda table, spark: delete(table, spark, "id % 10 = 3"),
     "delete by keys": by_keys,
     "update": lambda table, spark: update(table, spark, {"id": "id + 1"}, "id = 3"),
     "merge": merged,
