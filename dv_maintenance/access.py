@@ -11,13 +11,20 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from weakref import WeakValueDictionary
 
+from dv_maintenance.credentials import OPERATION, Keys, keys_of, without_catalog
+from dv_maintenance.errors import StorageDeniedError
+
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import pyarrow as pa
 
 __all__ = ["Access"]
+
+T = TypeVar("T")
 
 _CLIENT_OPTIONS = {
     "allow_http",
@@ -45,23 +52,22 @@ class Access:
 
         if root == "file://":
             return store.LocalStore("/")
-        config, client = _split_options(options)
         place = _IN_BUCKET.fullmatch(root)
         if place is None:
-            return store.from_url(root, config=config, client_options=client)
-        return _Folder(_client_of(place["bucket"], config, client), place["folder"].lstrip("/"))
+            return _Client(root, options).store
+        return _Folder(_client_of(place["bucket"], options), place["folder"].lstrip("/"))
 
     def open_reader(self, store: Any, key: str, size: int | None = None) -> Any:
         """A random-access Python file of ranged gets. Without a ``size`` the store is asked for it."""
         import obstore
 
-        return obstore.open_reader(*_native(store, key), size=size)
+        return _opened(store, lambda: obstore.open_reader(*_native(store, key), size=size))
 
     def open_writer(self, store: Any, key: str) -> Any:
         """A writable Python file; closing it creates the object."""
         import obstore
 
-        return obstore.open_writer(*_native(store, key))
+        return _opened(store, lambda: obstore.open_writer(*_native(store, key)))
 
     # -- local disk ----------------------------------------------------------------------------------------------------
 
@@ -124,8 +130,45 @@ class Access:
 class _Client:
     """The connections to a bucket."""
 
-    def __init__(self, store: Any) -> None:
-        self.store = store
+    def __init__(self, bucket: str, options: Mapping[str, str]) -> None:
+        self._bucket, self._options = bucket, options
+        self._keys = keys_of(options)
+        self.store = self._connected(self._keys)
+
+    def _connected(self, keys: Keys | None) -> Any:
+        from obstore import store
+
+        config, client = _split_options(without_catalog(self._options))
+        provider = {} if keys is None else {"credential_provider": keys}
+        return store.from_url(self._bucket, config=config, client_options=client, **provider)
+
+    def call(self, request: Callable[[], T]) -> T:
+        """The answer to a request. If the store refuses the keys of a catalog, it is asked for others, once.
+
+        Raises
+        ------
+        StorageDeniedError : it refuses these, too. The store's own errors otherwise.
+        """
+        if self._keys is None:
+            return request()
+        from obstore.exceptions import PermissionDeniedError, UnauthenticatedError
+
+        for again in (self._keys.renew, lambda: False):
+            try:
+                return request()
+            except Exception as error:
+                if self._keys.failure is not None:
+                    raise self._keys.failure from None
+                if not isinstance(error, PermissionDeniedError | UnauthenticatedError):
+                    raise
+                if not again():
+                    break
+                # obstore keeps keys that have time left.
+                self.store = self._connected(self._keys)
+        raise StorageDeniedError(
+            f"the store refuses the keys that the catalog vends for {self._keys.name} ({self._options[OPERATION]})",
+            next_step="ask the administrator of the catalog whether its own keys reach the table's place",
+        )
 
 
 class _Folder:
@@ -134,26 +177,36 @@ class _Folder:
     """
 
     def __init__(self, client: _Client, folder: str) -> None:
-        self._client = client
-        self.inner = client.store
+        self.client = client
         self._above = f"{folder}/" if folder else ""
+
+    @property
+    def inner(self) -> Any:
+        return self.client.store
 
     def key(self, key: str | None) -> str:
         return self._above + (key or "")
 
     def get(self, key: str, **options: Any) -> Any:
-        return self.inner.get(self.key(key), **options)
+        return self.client.call(lambda: self.inner.get(self.key(key), **options))
 
     def head(self, key: str) -> Any:
-        return self.inner.head(self.key(key))
+        return self.client.call(lambda: self.inner.head(self.key(key)))
 
     def list(self, prefix: str | None = None, *, offset: str | None = None, **options: Any) -> Iterator[Sequence[Any]]:
         after = None if offset is None else self.key(offset)
-        for batch in self.inner.list(self.key(prefix) or None, offset=after, **options):
+
+        def begun() -> tuple[Iterator[Any], Sequence[Any]]:
+            batches = iter(self.inner.list(self.key(prefix) or None, offset=after, **options))
+            return batches, next(batches, ())
+
+        rest, first = self.client.call(begun)
+        yield self._relative(first)
+        for batch in rest:
             yield self._relative(batch)
 
     def list_with_delimiter(self, prefix: str | None) -> Any:
-        found = self.inner.list_with_delimiter(self.key(prefix) or None)
+        found = self.client.call(lambda: self.inner.list_with_delimiter(self.key(prefix) or None))
         folders = [each[len(self._above) :] for each in found["common_prefixes"]]
         return {"common_prefixes": folders, "objects": self._relative(found["objects"])}
 
@@ -162,13 +215,14 @@ class _Folder:
         return [{**meta, "path": meta["path"][cut:]} for meta in metas]
 
     def put(self, key: str, data: bytes, **options: Any) -> Any:
-        return self.inner.put(self.key(key), data, **options)
+        return self.client.call(lambda: self.inner.put(self.key(key), data, **options))
 
     def copy(self, source: str, target: str, *, overwrite: bool) -> None:
-        self.inner.copy(self.key(source), self.key(target), overwrite=overwrite)
+        self.client.call(lambda: self.inner.copy(self.key(source), self.key(target), overwrite=overwrite))
 
     def delete(self, keys: str | Sequence[str]) -> None:
-        self.inner.delete(self.key(keys) if isinstance(keys, str) else [self.key(key) for key in keys])
+        full = self.key(keys) if isinstance(keys, str) else [self.key(key) for key in keys]
+        self.client.call(lambda: self.inner.delete(full))
 
 
 # Where the folder is what the URL says: no escapes, no `..`. Other URLs get a client of their own.
@@ -182,16 +236,18 @@ _clients_lock: Final = Lock()
 _CREDENTIALS: Final = ("AWS_", "AZURE_", "GOOGLE_")
 
 
-def _client_of(bucket: str, config: Any, client_options: Any) -> _Client:
-    from obstore import store
+def _opened(store: Any, open: Callable[[], T]) -> T:
+    return store.client.call(open) if isinstance(store, _Folder) else open()
 
+
+def _client_of(bucket: str, options: Mapping[str, str]) -> _Client:
     # What obstore takes from the environment may change, and a forked process can't use its parent's connections.
     environment = ((name, value) for name, value in os.environ.items() if name.startswith(_CREDENTIALS))
-    key = (os.getpid(), bucket, *(frozenset(each) for each in (config.items(), client_options.items(), environment)))
+    key = (os.getpid(), bucket, frozenset(options.items()), frozenset(environment))
     with _clients_lock:
         found = _clients.get(key)
         if found is None:
-            found = _clients[key] = _Client(store.from_url(bucket, config=config, client_options=client_options))
+            found = _clients[key] = _Client(bucket, dict(options))
         return found
 
 

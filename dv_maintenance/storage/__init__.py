@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import unquote, urlsplit
 
 from dv_maintenance.access import Access
-from dv_maintenance.errors import StorageUnavailableError, UsageError
+from dv_maintenance.credentials import for_writing, reached
+from dv_maintenance.errors import RefusedError, StorageUnavailableError, UsageError
 from dv_maintenance.storage.diagnosis import diagnose
 from dv_maintenance.storage.failures import (
     Cause,
@@ -353,7 +354,7 @@ class Storage(Place):
             see ``check_target``; every method that writes or deletes raises it.
         """
         self.check_target(path)
-        store, key = self._at(path)
+        store, key = self._at(path, write=True)
         with storage_errors(path):
             self._drop_checksum(path)
             if staging is None or not self.on_disk(path):
@@ -387,7 +388,7 @@ class Storage(Place):
         self.check_target(path)
         if not self.is_local:
             self.prove_put_if_absent(path.rpartition("/")[0])
-        store, key = self._at(path)
+        store, key = self._at(path, write=True)
         with storage_errors(path):
             if staging is None or not self.on_disk(path):
                 store.put(key, data, mode="create")
@@ -420,7 +421,7 @@ class Storage(Place):
         if not anyhow and (self.is_local or subject.vouched_for):
             return
         path = probe_path(folder)
-        store, key = self._at(path)
+        store, key = self._at(path, write=True)
         with storage_errors(path):
             prove(subject, store, key, table=self.uri)
             if anyhow:
@@ -447,7 +448,7 @@ class Storage(Place):
                 self.access.check_creatable(place)
             return
         self.prove_put_if_absent(folder)
-        store, key = self._at(path)
+        store, key = self._at(path, write=True)
         # Without an answer nothing is known: the commit itself will tell.
         with suppress(StorageUnavailableError), storage_errors(folder):
             try_to_put(store, key)
@@ -468,7 +469,7 @@ class Storage(Place):
                 target = self.local(path)
                 self.access.make_folders(os.path.dirname(target))
                 return self.access.open_output(target)
-            store, key = self._at(path)
+            store, key = self._at(path, write=True)
             return pa.PythonFile(Handle(path, self.access.open_writer(store, key)), mode="w")
 
     def delete(self, paths: Iterable[str]) -> int:
@@ -511,8 +512,8 @@ class Storage(Place):
     def _copy_and_delete(self, source: str, target: str) -> bool:
         from obstore.exceptions import AlreadyExistsError
 
-        store, key = self._at(source)
-        wanted = self._at(target)[1]
+        store, key = self._at(source, write=True)
+        wanted = self._at(target, write=True)[1]
         try:
             store.copy(key, wanted, overwrite=False)
         except AlreadyExistsError:
@@ -540,7 +541,7 @@ class Storage(Place):
 
     def _delete_at_once(self, paths: Sequence[str]) -> Sequence[str]:
         """Delete objects with as few requests as the store offers. Returns the paths that are not sure to be gone."""
-        found = [(path, *self._at(path)) for path in paths]
+        found = [(path, *self._at(path, write=True)) for path in paths]
         store = found[0][1]
         keys = [key for _, each, key in found if each is store]
         if len(keys) > 1:
@@ -550,7 +551,7 @@ class Storage(Place):
         return paths
 
     def _delete_one(self, path: str) -> int:
-        store, key = self._at(path)
+        store, key = self._at(path, write=True)
         with storage_errors(path):
             try:
                 store.delete(key)
@@ -560,20 +561,28 @@ class Storage(Place):
 
     # -- plumbing ----------------------------------------------------------------------------------------------
 
-    def _at(self, path: str) -> tuple[Any, str]:
-        """The obstore store that holds ``path``, and the key in it."""
+    def _at(self, path: str, *, write: bool = False) -> tuple[Any, str]:
+        """The obstore store that holds ``path``, and the key in it. ``write``: with the right to write."""
         if self.on_disk(path):
             # One store for the whole disk: it works before the table's folder exists, and for files outside it.
             return self._store("file://"), self.local(path).lstrip("/")
+        if not reached(self.options, path if "://" in path else self.uri):
+            raise RefusedError(
+                f"{path} lies outside the table, where the keys that its catalog vends do not reach",
+                table=self.uri,
+                next_step="give keys of your own as storage options",
+            )
         if "://" not in path:
-            return self._store(self.uri), path
+            return self._store(self.uri, write), path
         parts = urlsplit(path)
-        return self._store(f"{parts.scheme}://{parts.netloc}"), unquote(parts.path).lstrip("/")
+        return self._store(f"{parts.scheme}://{parts.netloc}", write), unquote(parts.path).lstrip("/")
 
-    def _store(self, root: str) -> Any:
-        if root not in self._stores:
+    def _store(self, root: str, write: bool = False) -> Any:
+        options = for_writing(self.options) if write else self.options
+        key = root if options is self.options else f"{root} for writing"
+        if key not in self._stores:
             try:
-                self._stores[root] = self.access.open_store(root, self.options)
+                self._stores[key] = self.access.open_store(root, options)
             except BaseException as error:  # pyo3's PanicException (an unknown option) is not an Exception
                 if isinstance(error, KeyboardInterrupt | SystemExit):
                     raise
@@ -581,7 +590,7 @@ class Storage(Place):
                 raise UsageError(f"cannot open storage {root}: {found.what}", next_step=found.next_step) from Cause(
                     error
                 )
-        return self._stores[root]
+        return self._stores[key]
 
 
 def _millis(when: Any) -> int:

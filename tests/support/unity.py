@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -46,7 +46,7 @@ class Unity:
     """A server.
 
     tables : body of the answer by full name.
-    keys : the storage credentials that it vends, by full name.
+    keys : by full name, the function that makes the storage credentials for an operation.
     faults : what the next requests meet, in order: ``busy`` (503 with a page), ``text`` (200, not JSON), ``drop``,
         ``torn`` (the answer breaks off), ``lost`` (carried out, and no answer), ``unknown`` and ``unknown after`` (500,
         not carried out or carried out), ``throttle``, ``denied``, ``expired``, ``slow``, "" for nothing, or a URL to
@@ -61,7 +61,7 @@ class Unity:
 
     url: str = ""
     tables: dict[str, dict[str, Any]] = field(default_factory=dict)
-    keys: dict[str, list[Mapping[str, Any]]] = field(default_factory=dict)
+    keys: dict[str, Callable[[str], list[Mapping[str, Any]]]] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
     post_faults: list[str] = field(default_factory=list)
     replays: bool = True
@@ -135,8 +135,12 @@ class Unity:
             raise RequestError("BadRequestException", f"version {version} after {latest}")
         if len(commits) - bool(table.get("marker")) >= MOST_UNPUBLISHED:
             raise RequestError("ResourceExhaustedException", f"{MOST_UNPUBLISHED} commits are not published")
-        log = Path(unquote(urlsplit(table["metadata"]["location"]).path)) / "_delta_log"
-        assert (log / "_staged_commits" / commit["file-name"]).stat().st_size == commit["file-size"]
+        place = urlsplit(table["metadata"]["location"])
+        log = Path(unquote(place.path)) / "_delta_log"
+        assert (
+            place.scheme != "file"
+            or (log / "_staged_commits" / commit["file-name"]).stat().st_size == commit["file-size"]
+        )
         self.names[name, version] = commit["file-name"]
         commits.insert(0, commit)
         table["latest-table-version"] = version
@@ -203,7 +207,8 @@ class _Handler(BaseHTTPRequestHandler):
         if match is None or name not in self.made.tables:
             raise RequestError("NoSuchTableException", f"table {name} does not exist")
         if match[4]:
-            return 200, {"storage-credentials": self.made.keys.get(name, [])}
+            vend = self.made.keys.get(name, lambda _: [])
+            return 200, {"storage-credentials": vend(self.path.rpartition("=")[2])}
         return 200, self.made.loaded(name) if body is None else self.made.update(name, body)
 
     def answer(self, status: int, body: Any, *, missing: int = 0, **headers: str) -> None:

@@ -11,19 +11,15 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import quote
 
-from dv_maintenance.catalogs import parts_of
-from dv_maintenance.catalogs.unity.client import FULL, Refusal, request, text
+from dv_maintenance.catalogs.unity.client import FULL, Refusal, failed, request, table_path, text
+from dv_maintenance.catalogs.unity.keys import options_of
 from dv_maintenance.errors import (
     DamagedTableError,
     RefusedError,
-    StorageDeniedError,
-    StorageError,
     StorageUnavailableError,
     TableNotFoundError,
     UnsupportedFeatureError,
-    UsageError,
 )
 from dv_maintenance.storage import FileExistsAlreadyError, Storage, plain_uri
 from dv_maintenance.tables.delta.log.ratified import HeldCommit, Ratified, StagedCommit, TooManyUnpublishedError
@@ -37,13 +33,6 @@ __all__ = ["UnityTable", "located"]
 _FRESH: Final = 5.0  # seconds
 _MANAGED: Final = "MANAGED"
 _EXTERNAL: Final = "EXTERNAL"
-_OPTIONS: Final = {
-    "s3.access-key-id": "aws_access_key_id",
-    "s3.secret-access-key": "aws_secret_access_key",
-    "s3.session-token": "aws_session_token",
-    "azure.sas-token": "azure_storage_sas_token",
-    "gcs.oauth-token": "google_bearer_token",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +95,7 @@ class UnityTable:
     def _update(self, updates: list[dict[str, Any]]) -> Ratified:
         body = {"requirements": [{"type": "assert-table-uuid", "uuid": self.uuid}], "updates": updates}
         try:
-            return _ratified(self.name, request(self.name, self.settings, _path(self.name), body))
+            return _ratified(self.name, request(self.name, self.settings, table_path(self.name), body))
         except Refusal as refusal:
             match refusal.kind:
                 case "CommitVersionConflictException" | "AlreadyExistsException":
@@ -122,7 +111,7 @@ class UnityTable:
                 ) from None
             if refusal.status == 409:
                 raise StorageUnavailableError(f"{self.name}: {refusal}", next_step="run it again") from None
-            raise _failed(self.name, refusal, "writing needs MODIFY and SELECT on the table") from None
+            raise failed(self.name, refusal, "writing needs MODIFY and SELECT on the table") from None
 
     def _check_same(self) -> None:
         """Raise RefusedError if the name belongs to another table, or to none: whatever becomes of the commit, it is
@@ -139,7 +128,8 @@ _MIRRORED: Final = frozenset({"delta.rowTracking", "delta.clustering"})
 
 
 def located(name: str, settings: CatalogSettings, options: Mapping[str, str]) -> tuple[str, Location]:
-    """Format and location of ``NAME.CATALOG.SCHEMA.TABLE``. ``options`` of the storage go before vended keys.
+    """Format and location of ``NAME.CATALOG.SCHEMA.TABLE``. Keys among the ``options`` of the
+    storage go before vended ones.
 
     Raises
     ------
@@ -156,9 +146,8 @@ def located(name: str, settings: CatalogSettings, options: Mapping[str, str]) ->
             next_step="name a managed or external Delta table",
         )
     uri = plain_uri(place)
-    keys = {} if uri.startswith("file://") else _keys(name, settings, uri)
     handle = UnityTable(name, kind == _MANAGED, text(metadata, "table-uuid"), settings, [(time.monotonic(), body)])
-    return "delta", Location(Storage(uri, {**keys, **options}), handle)
+    return "delta", Location(Storage(uri, options_of(name, settings, uri, options)), handle)
 
 
 def _ratified(name: str, body: Mapping[str, Any]) -> Ratified:
@@ -176,50 +165,10 @@ def _ratified(name: str, body: Mapping[str, Any]) -> Ratified:
     return Ratified(latest, held, allowed)
 
 
-def _keys(name: str, settings: CatalogSettings, uri: str) -> dict[str, str]:
-    """The storage options that the catalog vends for reading the table: those of the longest prefix of its place."""
-    body = _ask(name, settings, "/credentials?operation=READ")
-    found = [
-        each
-        for each in body.get("storage-credentials") or ()
-        if f"{uri}/".startswith(f"{plain_uri(text(each, 'prefix') or uri).rstrip('/')}/")
-    ]
-    if not found:
-        return {}
-    best = max(found, key=lambda each: len(text(each, "prefix")))
-    return {_OPTIONS[key]: str(value) for key, value in (best.get("config") or {}).items() if key in _OPTIONS and value}
-
-
 def _ask(name: str, settings: CatalogSettings, more: str = "") -> Mapping[str, Any]:
     """The answer to ``GET`` of the table."""
     try:
-        return request(name, settings, _path(name) + more)
+        return request(name, settings, table_path(name) + more)
     except Refusal as refusal:
         needed = "reading needs SELECT on the table, and USE on its schema and catalog"
-        raise _failed(name, refusal, needed) from None
-
-
-def _path(name: str) -> str:
-    parts = parts_of(name)[1:]
-    if len(parts) != 3:
-        raise UsageError(
-            f"{name!r} is not the name of a table in Unity Catalog",
-            next_step=f"write {name.partition('.')[0]}.CATALOG.SCHEMA.TABLE",
-        )
-    catalog, schema, table = (quote(each, safe="") for each in parts)
-    return f"/delta/v1/catalogs/{catalog}/schemas/{schema}/tables/{table}"
-
-
-def _failed(name: str, refusal: Refusal, needed: str) -> StorageError | TableNotFoundError | UnsupportedFeatureError:
-    """``needed``: the rights, for somebody who lacks them."""
-    if refusal.status == 404:
-        return TableNotFoundError(f"{name}: the catalog has no such table ({refusal})", next_step="check the name")
-    if refusal.kind == "UnsupportedTableFormatException":
-        return UnsupportedFeatureError(
-            f"{name} is not a Delta table ({refusal})",
-            features=("a format of the catalog",),
-            next_step="open the table by its path if this package knows its format",
-        )
-    if refusal.status in (401, 403):
-        return StorageDeniedError(f"{name}: the catalog refused ({refusal})", next_step=f"check the token; {needed}")
-    return StorageDeniedError(f"{name}: the catalog refused the request ({refusal})", next_step="check the settings")
+        raise failed(name, refusal, needed) from None

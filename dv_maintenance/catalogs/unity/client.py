@@ -9,14 +9,23 @@ import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
-from dv_maintenance.errors import DvMaintenanceError, StorageUnavailableError, UsageError
+from dv_maintenance.catalogs import parts_of
+from dv_maintenance.errors import (
+    DvMaintenanceError,
+    StorageDeniedError,
+    StorageError,
+    StorageUnavailableError,
+    TableNotFoundError,
+    UnsupportedFeatureError,
+    UsageError,
+)
 
 if TYPE_CHECKING:
     from dv_maintenance.catalogs import CatalogSettings
 
-__all__ = ["Refusal", "request", "text"]
+__all__ = ["FULL", "Refusal", "failed", "request", "table_path", "text"]
 
 _API: Final = "/api/2.1/unity-catalog"
 _SECONDS: Final = 30
@@ -75,7 +84,7 @@ def request(name: str, settings: CatalogSettings, path: str, body: Mapping[str, 
                 found = json.loads(answer.read())
             if isinstance(found, dict):
                 return found
-            failed: DvMaintenanceError = _unavailable(name, "the catalog's answer is not an object")
+            problem: DvMaintenanceError = _unavailable(name, "the catalog's answer is not an object")
         except urllib.error.HTTPError as error:
             with error:
                 kind, said = _said(error)
@@ -83,18 +92,44 @@ def request(name: str, settings: CatalogSettings, path: str, body: Mapping[str, 
             certain = certain and (error.code < 500 or body is None)
             if (error.code != 429 and error.code < 500) or kind == FULL:
                 raise Refusal(error.code, kind, said, certain=certain) from None
-            failed = _unavailable(name, f"the catalog did not answer ({said or f'HTTP status {error.code}'})")
+            problem = _unavailable(name, f"the catalog did not answer ({said or f'HTTP status {error.code}'})")
         except ValueError:
             certain = body is None
-            failed = _unavailable(name, "the catalog's answer is not JSON")
+            problem = _unavailable(name, "the catalog's answer is not JSON")
         except (OSError, http.client.HTTPException) as error:
             certain = body is None
             why = getattr(error, "reason", None) or error
-            failed = _unavailable(name, f"the catalog at {settings.uri} can't be reached ({why})")
+            problem = _unavailable(name, f"the catalog at {settings.uri} can't be reached ({why})")
         if attempt == _ATTEMPTS - 1:
-            raise failed
+            raise problem
         time.sleep(min(pause, _LONGEST_PAUSE))
     raise AssertionError
+
+
+def table_path(name: str) -> str:
+    parts = parts_of(name)[1:]
+    if len(parts) != 3:
+        raise UsageError(
+            f"{name!r} is not the name of a table in Unity Catalog",
+            next_step=f"write {name.partition('.')[0]}.CATALOG.SCHEMA.TABLE",
+        )
+    catalog, schema, table = (quote(each, safe="") for each in parts)
+    return f"/delta/v1/catalogs/{catalog}/schemas/{schema}/tables/{table}"
+
+
+def failed(name: str, refusal: Refusal, needed: str) -> StorageError | TableNotFoundError | UnsupportedFeatureError:
+    """``needed``: the rights, for somebody who lacks them."""
+    if refusal.status == 404:
+        return TableNotFoundError(f"{name}: the catalog has no such table ({refusal})", next_step="check the name")
+    if refusal.kind == "UnsupportedTableFormatException":
+        return UnsupportedFeatureError(
+            f"{name} is not a Delta table ({refusal})",
+            features=("a format of the catalog",),
+            next_step="open the table by its path if this package knows its format",
+        )
+    if refusal.status in (401, 403):
+        return StorageDeniedError(f"{name}: the catalog refused ({refusal})", next_step=f"check the token; {needed}")
+    return StorageDeniedError(f"{name}: the catalog refused the request ({refusal})", next_step="check the settings")
 
 
 def text(body: Any, key: str) -> str:

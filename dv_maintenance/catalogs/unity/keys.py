@@ -1,0 +1,71 @@
+"""Keys that Unity Catalog vends for the files of a table."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from dv_maintenance.catalogs import CatalogSettings
+from dv_maintenance.catalogs.unity.client import Refusal, failed, request, table_path, text
+from dv_maintenance.credentials import OPERATION
+from dv_maintenance.errors import StorageDeniedError
+from dv_maintenance.storage import plain_uri
+
+__all__ = ["options_of", "vend"]
+
+# As the catalog names them -> as credential providers of obstore do.
+_NAMES: Final = {
+    "s3.access-key-id": "access_key_id",
+    "s3.secret-access-key": "secret_access_key",
+    "s3.session-token": "token",
+    "azure.sas-token": "sas_token",
+    "gcs.oauth-token": "token",
+}
+# Options with which users bring keys of their own.
+_OWN: Final = re.compile(r".*(?:key|token|secret|sas|credential|profile|service_account|skip_signature|client_id).*")
+_NEEDS: Final = {
+    "READ": "reading needs SELECT on the table, and USE on its schema and catalog",
+    "READ_WRITE": "writing needs MODIFY and SELECT on the table, and USE on its schema and catalog",
+}
+
+
+def options_of(name: str, settings: CatalogSettings, place: str, options: Mapping[str, str]) -> dict[str, str]:
+    """The options of a table's storage at ``place``, whose keys the catalog vends, unless ``options`` bring some."""
+    if place.startswith("file://") or any(_OWN.fullmatch(each.lower()) for each in options):
+        return dict(options)
+    asked = {"type": settings.type, "uri": settings.uri, "token": settings.token, "table": name, "place": place}
+    return {**options, **{f"catalog.{key}": value for key, value in asked.items() if value}, OPERATION: "READ"}
+
+
+def vend(options: Mapping[str, str]) -> dict[str, Any]:
+    """Those keys for the table's place that have the longest prefix, with ``expires_at``.
+
+    Raises
+    ------
+    StorageDeniedError : the catalog vends none. StorageError, TableNotFoundError : as for every request.
+    """
+    name, place, operation = options["catalog.table"], options["catalog.place"], options[OPERATION]
+    settings = CatalogSettings.model_construct(
+        type="unity", uri=options["catalog.uri"], token=options.get("catalog.token")
+    )
+    try:
+        body = request(name, settings, f"{table_path(name)}/credentials?operation={operation}")
+    except Refusal as refusal:
+        raise failed(name, refusal, _NEEDS[operation]) from None
+    fitting = [
+        each
+        for each in body.get("storage-credentials") or ()
+        if f"{place}/".startswith(f"{plain_uri(text(each, 'prefix') or place).rstrip('/')}/")
+    ]
+    best: Mapping[str, Any] = max(fitting, key=lambda each: len(text(each, "prefix")), default={})
+    config = best.get("config") or {}
+    keys = {_NAMES[key]: str(value) for key, value in config.items() if key in _NAMES and value}
+    if not keys:
+        raise StorageDeniedError(
+            f"{name}: the catalog vends no keys for {place} ({operation})",
+            next_step="give keys as storage options, or have the catalog's administrator turn on credential vending",
+        )
+    end = best.get("expiration-time-ms")
+    return {**keys, "expires_at": None if not end else datetime.fromtimestamp(int(end) / 1000, UTC)}

@@ -1,0 +1,95 @@
+"""Keys that a catalog vends for the files of a table, renewed before they end.
+
+Storage options whose names begin with ``catalog.`` say who vends them, and for which table. They are plain text, so
+each process that gets the options, such as a worker of Spark, asks for itself. Keys are for reading, until something
+is written.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from importlib import import_module
+from threading import Lock
+from typing import Any, Final
+
+from dv_maintenance.errors import DvMaintenanceError
+
+__all__ = ["OPERATION", "Keys", "for_writing", "keys_of", "reached", "vended", "without_catalog"]
+
+OPERATION: Final = "catalog.operation"
+_PREFIX: Final = "catalog."
+_TYPE: Final = "catalog.type"
+# Type of the catalog -> the function that takes the options and returns what a credential provider of obstore returns:
+# keys or a token, and ``expires_at``, a ``datetime`` with a zone; ``None``: they do not end.
+_VENDORS: Final = {"unity": "dv_maintenance.catalogs.unity.keys:vend"}
+_AGAIN: Final = 60.0  # seconds between two renewals of keys that have time left
+
+
+class Keys:
+    """A credential provider of obstore, which asks before every request once five minutes are left. So keys are kept
+    until half of their time has passed.
+
+    failure : why there are none; obstore tells its callers only that there are none.
+    """
+
+    failure: DvMaintenanceError | None = None
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        module, _, function = _VENDORS[options[_TYPE]].partition(":")
+        self._vend = getattr(import_module(module), function)
+        self._options, self._lock = dict(options), Lock()
+        self._held: Mapping[str, Any] | None = None
+        self._until = 0.0
+        self._renewed = float("-inf")
+
+    @property
+    def name(self) -> str:
+        """Of the table."""
+        return self._options["catalog.table"]
+
+    def __call__(self) -> Mapping[str, Any]:
+        with self._lock:
+            now = time.time()
+            if self._held is None or self._until <= now:
+                try:
+                    self._held, self.failure = self._vend(self._options), None
+                except DvMaintenanceError as error:
+                    self.failure = error
+                    raise
+                end = self._held["expires_at"]
+                self._until = float("inf") if end is None else (now + end.timestamp()) / 2
+            return self._held
+
+    def renew(self) -> bool:
+        """Forget keys that a store refused. ``False``: that was tried a moment ago."""
+        with self._lock:
+            if time.monotonic() - self._renewed < _AGAIN:
+                return False
+            self._held, self._renewed = None, time.monotonic()
+            return True
+
+
+def vended(options: Mapping[str, str]) -> bool:
+    """Whether a catalog vends the keys."""
+    return options.get(_TYPE) in _VENDORS
+
+
+def reached(options: Mapping[str, str], uri: str) -> bool:
+    """Whether the keys, if a catalog vends them, are for the place of a URI."""
+    return not vended(options) or f"{uri}/".startswith(f"{options['catalog.place']}/")
+
+
+def keys_of(options: Mapping[str, str]) -> Keys | None:
+    """What a store asks for keys; ``None``: the options have them, or the environment."""
+    return Keys(options) if vended(options) else None
+
+
+def for_writing(options: Mapping[str, str]) -> Mapping[str, str]:
+    """The options of a store that is written to."""
+    return {**options, OPERATION: "READ_WRITE"} if vended(options) else options
+
+
+def without_catalog(options: Mapping[str, str]) -> dict[str, str]:
+    """The options for the store itself."""
+    return {name: text for name, text in options.items() if not name.startswith(_PREFIX)}
