@@ -261,12 +261,17 @@ def test_ten_commits_may_be_unpublished(server: Unity, backend: ManagedBackend) 
 
 
 @pytest.mark.parametrize("again", ["publish", "purge"])
-def test_a_torn_copy_is_not_reported(server: Unity, backend: ManagedBackend, again: str) -> None:
+def test_a_torn_copy_is_not_reported(
+    server: Unity, backend: ManagedBackend, again: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Other engines take what exists for published, report it, and lose the only whole copy."""
     server.post_faults[:] = ["", "denied"]
     backend.append("a", [(7, "a", "y")])
     whole = published(backend, 3)
     (backend.folder / commit_path(3)).write_bytes(whole[: len(whole) // 2])
+    assert main(["fsck", NAME]) == 5
+    said = capsys.readouterr()
+    assert f"dvm publish {NAME}" in said.out + said.err
     if again == "publish":
         assert publish(backend.open(), dry_run=True).replaced == (3,)
         assert published(backend, 3) != whole

@@ -15,9 +15,11 @@ import pyarrow.compute as pc
 from dv_maintenance.files.arrays import bools, combined, flags, int64s, numbers, strings
 from dv_maintenance.remedies import run
 from dv_maintenance.storage import NOT_PLAIN, RawName
+from dv_maintenance.tables.delta.commit.ratification import torn_copies
 from dv_maintenance.tables.delta.load import passed_over
 from dv_maintenance.tables.delta.log.pointer import POINTER, hinted, problem
-from dv_maintenance.tables.delta.log.segment import complete_checkpoints
+from dv_maintenance.tables.delta.log.ratified import RatifiedStorage
+from dv_maintenance.tables.delta.log.segment import commit_path, complete_checkpoints
 from dv_maintenance.tables.fsck import DATA, DV, LogFault, Needed, Repair, needed, row_numbers
 
 if TYPE_CHECKING:
@@ -29,6 +31,11 @@ __all__ = ["log_faults", "needed_files", "remedies"]
 _DV_FRAME: Final = 8  # bytes around a bitmap in its file: size word and checksum
 _POINTER_EFFECT: Final = "Readers that trust it, such as deltalake, polars and DuckDB, can't open the table."
 _OTHERS_FAIL: Final = "dvm reads older files instead; most other readers can't read the table."
+_FORGETS: Final = (
+    "Another engine may report it as published; the catalog then forgets the only right copy, and nobody can read the "
+    "table."
+)
+_PUBLISH: Final = "Publish the commit again."
 _OLDER: Final = "Nothing of the newest version. Other readers still fail on versions between the two checkpoints."
 
 
@@ -79,9 +86,16 @@ def _dv_paths(storage: Storage, dvs: pa.StructArray) -> pa.StringArray:
 
 
 def log_faults(storage: Storage, snapshot: DeltaSnapshot) -> tuple[LogFault, ...]:
-    """A pointer to a checkpoint that does not exist, damaged checkpoints and compacted commits."""
-    faults = []
-    command = run("checkpoint", storage.uri)
+    """A pointer to a checkpoint that does not exist, damaged checkpoints and compacted commits, torn copies of ratified
+    commits.
+    """
+    name = storage.catalog.name if isinstance(storage, RatifiedStorage) else storage.uri
+    command = run("checkpoint", name)
+    again = Repair(_PUBLISH, run("publish", name), "Nothing.")
+    faults = [
+        LogFault(commit_path(version), "is not what the catalog has ratified", _FORGETS, again)
+        for version in torn_copies(storage)
+    ]
     wrong = problem(storage, complete_checkpoints(storage))
     # One that is not JSON is a warning of the snapshot: every reader lists the log instead.
     if wrong is not None and hinted(storage)[1] is None:

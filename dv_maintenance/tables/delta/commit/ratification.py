@@ -26,7 +26,7 @@ from dv_maintenance.tables.delta.log.actions import Action
 from dv_maintenance.tables.delta.log.ratified import STAGED, RatifiedStorage, StagedCommit, TooManyUnpublishedError
 from dv_maintenance.tables.reports import PublishReport
 
-__all__ = ["check_actions", "check_published", "publish", "ratify"]
+__all__ = ["check_actions", "check_published", "publish", "ratify", "torn_copies"]
 
 _log = logging.getLogger(__name__)
 
@@ -115,6 +115,13 @@ def publish(storage: Storage, *, dry_run: bool = False) -> PublishReport:
         )
     storage.latest()
     return _publish(storage, dry_run)
+
+
+def torn_copies(storage: Storage) -> tuple[int, ...]:
+    """Versions whose copy in the log is not what their catalog has ratified, as far as it still holds that. Raises as
+    :func:`publish`.
+    """
+    return _publish(storage, dry_run=True).replaced if isinstance(storage, RatifiedStorage) else ()
 
 
 def _publish(storage: RatifiedStorage, dry_run: bool = False) -> PublishReport:
