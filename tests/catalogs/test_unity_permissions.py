@@ -17,6 +17,7 @@ from dv_maintenance.errors import RefusedError
 from dv_maintenance.maintenance.execution.apply import purge
 from dv_maintenance.maintenance.vacuum import vacuum
 from dv_maintenance.tables.delta.log.segment import commit_path, read_commit
+from dv_maintenance.tables.delta.vacuum.named_since import NamedSince
 from dv_maintenance.tables.guard import VacuumGuard, VacuumRequest
 
 NAME = "uc.main.s.table"
@@ -128,6 +129,23 @@ def test_a_permission_that_is_withdrawn_before_a_deletion(
     storage = backend.open().storage
     ends = [read_commit(storage, version)[0]["commitInfo"]["operation"] for version in (4, 5)]
     assert ends == ["VACUUM START", "VACUUM END"], "restores wait for the end"
+
+
+def test_a_permission_that_is_withdrawn_between_two_batches(
+    server: Unity, backend: ManagedBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    purge(backend.open(), LocalEngine())
+    monkeypatch.setattr("dv_maintenance.tables.vacuum.BATCH", 1)
+    own = NamedSince.refresh
+
+    def withdrawn(self: NamedSince) -> bool:
+        server.permit(backend.table)
+        return own(self)
+
+    monkeypatch.setattr(NamedSince, "refresh", withdrawn)
+    with pytest.raises(RefusedError, match="does not permit DATA_CLEANUP") as caught:
+        vacuum(backend.open(), VacuumRequest(now=backend.moment() + 8 * DAY))
+    assert str(caught.value.done).startswith("1 of 2 expired files deleted")
 
 
 def test_a_vacuum(server: Unity, backend: ManagedBackend) -> None:

@@ -289,8 +289,9 @@ def test_a_name_of_another_table_is_not_written(server: Unity, backend: ManagedB
         server.tables[TABLE]["metadata"]["table-uuid"] = "another"
 
     server.meanwhile[:] = [again]
-    with pytest.raises(RefusedError, match="dropped and created again"):
+    with pytest.raises(RefusedError, match="dropped and created again") as caught:
         purge(backend.open(), LocalEngine())
+    assert caught.value.uncommitted
     assert stored(backend) == before
     assert len(server.tables[TABLE]["commits"]) == 1
 
