@@ -245,7 +245,8 @@ def watched_up_to_now(airflow: Airflow, table: Path) -> None:
 
     def seen() -> bool:
         if not stored:  # before Airflow 3.3
-            return f"{table.name}: version {version}, due: nothing" in (airflow.home / "triggerer.log").read_text()
+            newest = open_table(str(table)).version()
+            return f"{table.name}: version {newest}, due: nothing" in (airflow.home / "triggerer.log").read_text()
         kept = airflow.rows(
             "select s.value from asset_state_store s join asset a on a.id = s.asset_id where a.name like ?",
             due(table),
