@@ -115,4 +115,4 @@ def test_what_paimon_alone_compacts_is_not_asked_for(
     data = tick(make_definitions(table), instance)
     assert [list(request.asset_selection) for request in data.run_requests or []] in ([], [[VACUUM]])
     (observed,) = [each for each in data.asset_events if isinstance(each, dg.AssetObservation)]
-    assert "only Paimon can merge" in str(observed.metadata["warnings"].value)
+    assert "its writers compact it" in str(observed.metadata["warnings"].value)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -63,6 +63,10 @@ class PaimonSnapshot(Snapshot):
     def bytes(self) -> int:
         tables = (self.files, self.hidden, self.parts, self.live.entries)
         return sum(int(each.get_total_buffer_size()) for each in tables) + _DV_BYTES * len(self.index.dvs)
+
+    def units(self) -> Any:
+        """Each file of a primary-key table is rewritten alone."""
+        return -2 - np.arange(self.files.num_rows) if self.options.primary_key else None
 
     @property
     def options(self) -> Options:

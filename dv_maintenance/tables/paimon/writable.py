@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Final
 import pyarrow.compute as pc
 
 from dv_maintenance.errors import RefusedError
+from dv_maintenance.remedies import Remedy, run
 from dv_maintenance.tables.paimon.features import check_rows_readable
 from dv_maintenance.tables.paimon.log.index_manifest import DELETION_VECTORS
+from dv_maintenance.tables.paimon.rows import keyed
 from dv_maintenance.tables.paimon.rows.formats import WRITTEN, format_of
 from dv_maintenance.tables.paimon.rows.types import parts_of
 from dv_maintenance.tables.paimon.scalars import integer
@@ -25,9 +27,8 @@ _UNAWARE: Final = -1
 _SNAPSHOT_VERSION: Final = 3
 _MICROS: Final = 6
 _UNWRITTEN: Final = {"VARIANT": "variants, which may be shredded", "BLOB": "blobs", "VECTOR": "vectors"}
-_MATERIALIZE: Final = ", which keeps deletion vectors; sys.materialize_deletion_vectors applies them"
+_COMPACT: Final = "let Paimon do it, in a Spark session with its connector: {}, which also checks the result"
 _NEXT: Final = {
-    "rewrite": "let Paimon compact it: CALL sys.compact(table => 'db.table') in its Spark session",
     "delete": "use DELETE in a Spark session with Paimon's connector",
     "update": "use UPDATE in a Spark session with Paimon's connector",
     "merge": "use MERGE INTO in a Spark session with Paimon's connector",
@@ -51,12 +52,11 @@ def check_writable(snapshot: PaimonSnapshot, operation: str) -> None:
 
 def refused(snapshot: PaimonSnapshot, operation: str, reason: str = "") -> RefusedError:
     """The refusal, with the reason and the alternative."""
-    keeps = operation == "rewrite" and snapshot.options.data_evolution
     return RefusedError(
         f"no {operation} of this table: {reason or _WHOLE[operation]}",
         table=snapshot.table,
         version=snapshot.version,
-        next_step=f"{_NEXT[operation]}{_MATERIALIZE if keeps else ''}",
+        next_step=_NEXT.get(operation) or Remedy(_COMPACT, (run("engine-sql", f"{snapshot.table} purge"),)),
     )
 
 
@@ -70,14 +70,17 @@ _WHOLE: Final = {
 
 def _reasons(snapshot: PaimonSnapshot, operation: str) -> Iterator[str]:
     options, files = snapshot.options, snapshot.files
-    if options.primary_key:
+    alone = options.primary_key and operation == "rewrite"
+    if alone:
+        yield from keyed.why_not(snapshot)
+    elif options.primary_key:
         yield "only Paimon can merge the rows of a primary-key table"
     if options.flag("row-tracking.enabled") or options.data_evolution:
         yield "a rewrite would have to keep the ids of its rows (row-tracking.enabled)"
     bucket = snapshot.properties.get("bucket", "").strip()
-    if bucket not in {"", str(_UNAWARE)} or _has_buckets(snapshot):
+    if not alone and (bucket not in {"", str(_UNAWARE)} or _has_buckets(snapshot)):
         yield "the table's rows are in buckets, whose order matters"
-    if len(files) and pc.any(pc.greater(files["level"], integer(0))).as_py():
+    if not alone and len(files) and pc.any(pc.greater(files["level"], integer(0))).as_py():
         yield "its files have levels (clustering.columns)"
     if any(name.startswith("file-index.") for name in snapshot.properties):
         yield "its files have indexes that a rewrite would lose (file-index.*)"

@@ -11,12 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 from pyarrow import types
 
-from dv_maintenance.errors import DamagedTableError, RefusedError
-from dv_maintenance.files.parquet_footer import open_parquet_file
+from dv_maintenance.errors import RefusedError
 from dv_maintenance.remedies import Remedy, run
-from dv_maintenance.resources import raise_if_refused
-from dv_maintenance.storage.failures import storage_failure
 from dv_maintenance.tables.delta.rows.schema import delta_kind
+from dv_maintenance.tables.parquet_schema import stored_schema
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,7 +43,10 @@ def as_shredded(storage: Storage, schema: pa.Schema, sources: Sequence[SourceFil
     """
     if not any(map(_has_variant, schema)):
         return schema
-    found = [_with_typed_parts(schema, _stored(storage, source), source.key.path) for source in sources]
+    found = [
+        _with_typed_parts(schema, stored_schema(storage, storage.path_of_uri(source.uri)), source.key.path)
+        for source in sources
+    ]
     for source, each in zip(sources, found, strict=True):
         if each != found[0]:
             raise _left(f"{sources[0].key.path} and {source.key.path} hold variants that are shredded differently")
@@ -55,18 +56,6 @@ def as_shredded(storage: Storage, schema: pa.Schema, sources: Sequence[SourceFil
             f"{sources[0].key.path} holds shredded variants, which delta.enableVariantShredding no longer allows"
         )
     return found[0]
-
-
-def _stored(storage: Storage, source: SourceFile) -> pa.Schema:
-    path = storage.path_of_uri(source.uri)
-    try:
-        with storage.open_input(path) as file:
-            return open_parquet_file(file).schema_arrow
-    except (FileNotFoundError, pa.ArrowException, MemoryError, OSError) as error:
-        raise_if_refused(error, path)
-        if isinstance(error, OSError) and error.errno is not None and not isinstance(error, FileNotFoundError):
-            raise storage_failure(path, error, table=storage.uri) from error
-        raise DamagedTableError(f"{path} cannot be read: {error}", table=storage.uri) from error
 
 
 def _has_variant(field: pa.Field) -> bool:

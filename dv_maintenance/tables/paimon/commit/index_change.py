@@ -36,6 +36,7 @@ _TARGET: Final = "deletion-vector.index-file.target-size"
 _BITMAP64: Final = "deletion-vectors.bitmap64"
 _IN_BUCKETS: Final = "index-file-in-data-file-dir"
 
+_ONE: Final = (1 << 31) - 1
 # A concurrent writer must retry if a DV of its files was moved. So small index files are merged only if there are many.
 _MANY: Final = 5
 
@@ -119,7 +120,9 @@ def index_change(
     paths = _data_paths(now, {dv.id for dv in staying})
     for (row, bucket), dvs in wanted.items():
         at = 0
-        for packed in paimon.pack([each for _, each, _ in dvs], _bits(now), target_size=_target_size(now)):
+        # Paimon looks up the one index file of a bucket in primary-key tables.
+        size = _ONE if now.options.primary_key else _target_size(now)
+        for packed in paimon.pack([each for _, each, _ in dvs], _bits(now), target_size=size):
             own = dvs[at : at + len(packed.ranges)]
             at += len(packed.ranges)
             name = f"index-{uuid4()}-0"

@@ -27,7 +27,9 @@ from dv_maintenance.tables.paimon.layout import table_layout
 from dv_maintenance.tables.paimon.log.entries import Entry, FileId, added_entries, filled, newest_template, removal
 from dv_maintenance.tables.paimon.log.index_manifest import DvEntry
 from dv_maintenance.tables.paimon.log.manifests import ADD
+from dv_maintenance.tables.paimon.log.schema import read_schema
 from dv_maintenance.tables.paimon.log.snapshots import read_snapshot_file
+from dv_maintenance.tables.paimon.rows import keyed
 from dv_maintenance.tables.table import CommitOutcome, Rebased, Replacement, reasons_of
 
 if TYPE_CHECKING:
@@ -176,7 +178,7 @@ class _Commit:
             for output, deleted in zip(each.outputs, stay.deleted, strict=True):
                 if deleted and deleted.cardinality == output.rows:
                     continue  # a file without live rows
-                entry = self._addition(output, [self._entries[file.id] for file in stay.inputs])
+                entry = self._addition(output, [self._entries[file.id] for file in stay.inputs], now)
                 entries.append(entry)
                 if deleted:
                     fresh[entry.id] = deleted
@@ -251,9 +253,11 @@ class _Commit:
             self._dvs[file.dv.id] = load_dv(self.layout, file.dv)
         return self._dvs[file.dv.id]
 
-    def _addition(self, output: OutputFile, inputs: Sequence[Entry]) -> Entry:
+    def _addition(self, output: OutputFile, inputs: Sequence[Entry], now: PaimonSnapshot) -> Entry:
         """The manifest entry of a new file, with the schema of the table's newest manifests."""
         template, schema, first = self._template, self.base.table_schema, inputs[0]
+        if now.options.primary_key:
+            schema = read_schema(self.layout, first.file["_SCHEMA_ID"])
         assert template is not None, "templates are read before the first entry"
         values = {
             "_FILE_NAME": output.uri.rpartition("/")[2],
@@ -272,6 +276,8 @@ class _Commit:
             "_DELETE_ROW_COUNT": 0,
             "_FILE_SOURCE": _COMPACTED,
         }
+        if now.options.primary_key:
+            values = keyed.rewritten(first.file, values)
         record = {
             "_VERSION": first.record["_VERSION"],
             "_KIND": ADD,

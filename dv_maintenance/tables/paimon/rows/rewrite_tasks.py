@@ -13,8 +13,10 @@ from dv_maintenance.files.arrays import strings
 from dv_maintenance.tables.bins import taken
 from dv_maintenance.tables.paimon.commit.value_stats import stats_columns
 from dv_maintenance.tables.paimon.log.schema import Schema, read_schema
+from dv_maintenance.tables.paimon.rows import keyed
 from dv_maintenance.tables.paimon.rows.formats import arrow_fields, check_instants, codec_of, format_of
 from dv_maintenance.tables.paimon.rows.tasks import COLUMNS, field_in, instants, source_of
+from dv_maintenance.tables.paimon.writable import refused
 from dv_maintenance.tables.work import RewriteBin, RewriteTask, ScanTask, SourceFile
 
 if TYPE_CHECKING:
@@ -50,13 +52,19 @@ def rewrite_tasks(
     for wanted in bins:
         rows, sources = zip(*taken(live, wanted, snapshot), strict=True)
         check_instants(snapshot, (source.format for source in sources))
+        schema = _schema(snapshot, [schemas[row["schema_id"]] for row in rows])
+        if keyed_table := snapshot.options.primary_key:
+            if len(sources) > 1:
+                raise refused(snapshot, "rewrite", "only Paimon can merge the rows of a primary-key table")
+            source, schema = keyed.as_stored(snapshot, layout.storage, sources[0])
+            sources, stats = (source,), stats_columns(schemas[rows[0]["schema_id"]])
         folder = rows[0]["path"].rpartition("/")[0]
         layout.storage.check_target(f"{folder}/new")
         task = RewriteTask(
             id=wanted.id,
-            scan=ScanTask(sources, _schema(snapshot, [schemas[row["schema_id"]] for row in rows])),
+            scan=ScanTask(sources, schema),
             output_uri=layout.storage.uri_of(folder),
-            target_bytes=target_bytes,
+            target_bytes=keyed.ONE_FILE if keyed_table else target_bytes,
             compression=codec,
             stats_columns=stats,
             order_by=wanted.order_by,
