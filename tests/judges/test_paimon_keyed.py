@@ -119,6 +119,7 @@ def test_paimon_goes_on_after_a_purge(paimon_engine: PaimonEngine, tmp_path: Pat
     assert in_order(judge_rows(engine, ours)) == in_order(engine.rows(theirs))
 
 
+@pytest.mark.deep
 def test_rows_that_wait_for_a_compaction_stop_a_purge(paimon_engine: PaimonEngine, tmp_path: Path) -> None:
     """Before it, and during it: then nothing is committed, and no row comes back."""
     engine, path = paimon_engine, tmp_path / "table"
