@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import dagster as dg
 from packaging.version import Version
@@ -81,11 +81,21 @@ def build_dv_assets(
         return [asset for table in tables for asset in _assets(table, group_name, retry_policy)]
 
 
+class _Shared(NamedTuple):
+    """What the assets of one table share, made once: thousands of tables are loaded at a time."""
+
+    group: str
+    about: dict[str, Any]
+    pool: str
+    retries: dg.RetryPolicy | None
+
+
 def _assets(table: TableSettings, group: str, retries: dg.RetryPolicy | None) -> Iterator[dg.AssetsDefinition]:
+    shared = _Shared(table.group_name or group, _about(table), naming.pool(table), retries)
     if table.observe:
-        yield _observed(table, group)
+        yield _observed(table, shared)
     builders = {"optimize": _optimize, "vacuum": _vacuum, "manifest": _manifest}
-    yield from (build(table, group, retries) for job, build in builders.items() if job in table.jobs)
+    yield from (build(table, shared) for job, build in builders.items() if job in table.jobs)
 
 
 def _kinds(table: TableSettings) -> set[str] | None:
@@ -94,15 +104,15 @@ def _kinds(table: TableSettings) -> set[str] | None:
     return {known.kind} if known is not None and known.kind else None
 
 
-def _observed(table: TableSettings, group: str) -> dg.AssetsDefinition:
+def _observed(table: TableSettings, shared: _Shared) -> dg.AssetsDefinition:
     key = naming.table_key(table)
     spec = dg.AssetSpec(
         key,
-        group_name=table.group_name or group,
+        group_name=shared.group,
         description=f"The table {table.name}. Its data version is the last version that changed what a query returns.",
         owners=list(table.owners),
         tags=dict(table.tags),
-        metadata=_about(table),
+        metadata=shared.about,
         kinds=_kinds(table),
         # By a run that only evaluates checks.
         skippable=True,
@@ -134,7 +144,7 @@ def _observed(table: TableSettings, group: str) -> dg.AssetsDefinition:
     return nodes.observable(observe, name=naming.op_name(table, "observe"), spec=spec, checks=check_specs(table))
 
 
-def _optimize(table: TableSettings, group: str, retries: dg.RetryPolicy | None) -> dg.AssetsDefinition:
+def _optimize(table: TableSettings, shared: _Shared) -> dg.AssetsDefinition:
     description = f"Rewrites files of {table.name} with too many deleted rows, and merges small ones."
     if table.partitions is not None:
         status = f"`{naming.table_key(table).to_user_string()}`, check `{PARTITIONS}`"
@@ -188,11 +198,11 @@ def _optimize(table: TableSettings, group: str, retries: dg.RetryPolicy | None) 
     return nodes.materializable(
         optimize,
         name=naming.op_name(table, "optimize"),
-        spec=_spec(table, "optimize", group, description),
-        pool=naming.pool(table),
+        spec=_spec(table, "optimize", shared, description),
+        pool=shared.pool,
         tags=table.op_tags,
         config=OptimizeRun,
-        retry_policy=retries,
+        retry_policy=shared.retries,
         resources=_SPARK,
         backfill_policy=partitions.backfill_policy(table),
     )
@@ -203,7 +213,7 @@ def _chosen(context: dg.AssetExecutionContext) -> list[str]:
     return list(context.partition_keys) if context.has_partition_key or context.has_partition_key_range else []
 
 
-def _vacuum(table: TableSettings, group: str, retries: dg.RetryPolicy | None) -> dg.AssetsDefinition:
+def _vacuum(table: TableSettings, shared: _Shared) -> dg.AssetsDefinition:
     description = f"Deletes data and deletion vector files of {table.name} that no version inside the retention needs."
 
     def vacuum(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult[None]]:
@@ -229,15 +239,15 @@ def _vacuum(table: TableSettings, group: str, retries: dg.RetryPolicy | None) ->
     return nodes.materializable(
         vacuum,
         name=naming.op_name(table, "vacuum"),
-        spec=_spec(table, "vacuum", group, description),
-        pool=naming.pool(table),
+        spec=_spec(table, "vacuum", shared, description),
+        pool=shared.pool,
         tags=table.op_tags,
         config=VacuumRun,
-        retry_policy=retries,
+        retry_policy=shared.retries,
     )
 
 
-def _manifest(table: TableSettings, group: str, retries: dg.RetryPolicy | None) -> dg.AssetsDefinition:
+def _manifest(table: TableSettings, shared: _Shared) -> dg.AssetsDefinition:
     description = (
         f"Manifests of {table.name} for readers without deletion vectors. Deletion vectors that the policy left alone "
         "are purged first."
@@ -257,11 +267,11 @@ def _manifest(table: TableSettings, group: str, retries: dg.RetryPolicy | None) 
     return nodes.materializable(
         manifest,
         name=naming.op_name(table, "manifest"),
-        spec=_spec(table, "manifest", group, description),
-        pool=naming.pool(table),
+        spec=_spec(table, "manifest", shared, description),
+        pool=shared.pool,
         tags=table.op_tags,
         config=ManifestRun,
-        retry_policy=retries,
+        retry_policy=shared.retries,
         resources=_SPARK,
     )
 
@@ -290,7 +300,7 @@ def _planned(
         raise dg.Failure(f"the run would be refused: {outcome.refused}", metadata=entries, allow_retries=False)
 
 
-def _spec(table: TableSettings, job: Job, group: str, description: str) -> dg.AssetSpec:
+def _spec(table: TableSettings, job: Job, shared: _Shared, description: str) -> dg.AssetSpec:
     """Downstream of the table, or of its ``optimize``: vacuum deletes the files that it replaces, manifests list those
     that it writes.
     """
@@ -300,12 +310,12 @@ def _spec(table: TableSettings, job: Job, group: str, description: str) -> dg.As
     return dg.AssetSpec(
         naming.job_key(table, job),
         deps=[after],
-        group_name=table.group_name or group,
+        group_name=shared.group,
         owners=list(table.owners),
         tags=dict(table.tags),
         description=description,
         kinds={"python" if job == "vacuum" else "spark"},
-        metadata=_about(table),
+        metadata=shared.about,
         partitions_def=partitions.partitions_def(table) if job == "optimize" else None,
         # By a dry run.
         skippable=True,

@@ -138,10 +138,11 @@ def evaluated(
 
 def check_specs(table: TableSettings, additional_deps: Sequence[dg.AssetKey] = ()) -> list[dg.AssetCheckSpec]:
     """Of all its checks, ``fsck`` included. ``additional_deps``: assets whose work they wait for in a run."""
+    key = naming.table_key(table)
     return [
         dg.AssetCheckSpec(
             name,
-            asset=naming.table_key(table),
+            asset=key,
             description=CHECKS[name],
             additional_deps=[dg.AssetDep(key) for key in additional_deps],
             blocking=False,
