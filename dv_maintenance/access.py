@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-__all__ = ["Access"]
-
 T = TypeVar("T")
 
 _CLIENT_OPTIONS = {

@@ -21,18 +21,6 @@ from dv_maintenance.units import format_duration, format_size, parse_duration, p
 if TYPE_CHECKING:
     import yaml
 
-__all__ = [
-    "Document",
-    "Duration",
-    "Location",
-    "Size",
-    "expand_env",
-    "load_documents",
-    "load_yaml",
-    "parse_yaml",
-    "validate",
-]
-
 _MAX_YAML_BYTES = 1 << 20
 # Aliases can expand a small file to a huge document ("billion laughs"); this limits the expanded values.
 _MAX_YAML_NODES = 100_000

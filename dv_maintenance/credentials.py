@@ -15,8 +15,6 @@ from typing import Any, Final
 
 from dv_maintenance.errors import DvMaintenanceError
 
-__all__ = ["OPERATION", "Keys", "for_writing", "keys_of", "reached", "vended", "without_catalog"]
-
 OPERATION: Final = "catalog.operation"
 _PREFIX: Final = "catalog."
 _TYPE: Final = "catalog.type"

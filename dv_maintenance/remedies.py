@@ -11,8 +11,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-__all__ = ["SETTINGS", "Face", "Remedy", "Setting", "Verb", "face", "option", "run", "setting", "speak", "speaking"]
-
 Face = Literal["cli", "dagster", "airflow", "python"]
 Place = Literal["policy", "run", "call"]
 

@@ -9,8 +9,6 @@ from typing import Any, Final, Protocol, Self
 
 from dv_maintenance.units import format_duration, format_instant, format_size
 
-__all__ = ["Report"]
-
 _INSTANTS: Final = frozenset({"timestamp", "cutoff", "waits_until", "next_due_at"})
 _DURATIONS: Final = frozenset({"retention"})
 _SHOWN: Final = 5

@@ -11,8 +11,6 @@ from typing import Final
 
 from dv_maintenance.errors import DvMaintenanceError, OutOfResourcesError
 
-__all__ = ["out_of_resources", "raise_if_refused", "system_errors"]
-
 _THREADS: Final = re.compile(
     r"can't start new thread|[Ff]ailed to (launch|spawn|create|start) [\w ]*thread|pthread_create failed"
     r"|Resource temporarily unavailable|code: 11, kind: WouldBlock"

@@ -15,8 +15,6 @@ from typing import Any, Protocol, Self
 
 from dv_maintenance.errors import UsageError, redacted
 
-__all__ = ["Span", "finished", "span"]
-
 Attribute = str | int | float | bool | None
 
 

@@ -6,20 +6,6 @@ import re
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
-__all__ = [
-    "count",
-    "day_of",
-    "format_duration",
-    "format_instant",
-    "format_size",
-    "limited",
-    "minute_of",
-    "parse_count",
-    "parse_duration",
-    "parse_instant",
-    "parse_size",
-]
-
 _INT64_MAX = 2**63 - 1
 # As many days as Spark's intervals have: six million years. Sums with any time of day or file remain 64-bit integers.
 _MAX_MILLIS = (2**31 - 1) * 86_400_000

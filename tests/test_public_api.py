@@ -42,6 +42,30 @@ def test_public_modules_export_what_the_page_lists(module: str) -> None:
     assert set(import_module(module).__all__) == public()[module]
 
 
+def test_below_the_public_modules_only_reexports_are_listed() -> None:
+    """There an underscore marks what a module keeps to itself, and a list would only repeat the others."""
+    listed_by_us = public().keys() | {"dv_maintenance.api"}
+    for path in sorted((ROOT / "dv_maintenance").rglob("*.py")):
+        module = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+        tree = ast.parse(path.read_text())
+        lists = [
+            node.value for node in tree.body if isinstance(node, ast.Assign) and _named(node.targets[0], "__all__")
+        ]
+        if module in listed_by_us or not lists:
+            continue
+        imported = {
+            alias.asname or alias.name
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Import | ast.ImportFrom)
+            for alias in node.names
+        }
+        assert imported & set(ast.literal_eval(lists[0])), f"{module} exports only its own names: take its __all__ out"
+
+
+def _named(node: ast.expr, name: str) -> bool:
+    return isinstance(node, ast.Name) and node.id == name
+
+
 def test_documentation_imports_public_names_only() -> None:
     """What a user copies from a page must be what a release keeps."""
     allowed = public()

@@ -8,8 +8,6 @@ from typing import Any
 from dv_maintenance.config import parse_yaml
 from dv_maintenance.errors import UsageError
 
-__all__ = ["check_flags", "is_true", "keys_of", "known", "literal", "texts"]
-
 
 def literal(*values: Any) -> bool:
     """Whether values are known while the DAG is parsed: no template, and no output of another task."""

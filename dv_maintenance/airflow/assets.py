@@ -17,8 +17,6 @@ from dv_maintenance.service.settings import NamedAsset
 from dv_maintenance.service.tables_file import TableSettings
 from dv_maintenance.storage.paths import absolute_uri
 
-__all__ = ["due_asset", "job_asset", "slug", "table_asset", "vacuums_due_asset"]
-
 _WORDS = r"[A-Za-z0-9.-]+(_[A-Za-z0-9.-]+)*"
 _PLAIN = re.compile(f"{_WORDS}(/{_WORDS})*")
 

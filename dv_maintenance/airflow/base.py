@@ -11,8 +11,6 @@ from dv_maintenance.airflow.arguments import literal
 from dv_maintenance.airflow.tables import watch_config, watched
 from dv_maintenance.service.tables_file import TableSettings, WatchConfig
 
-__all__ = ["FILE_FIELDS", "TABLE_FIELDS", "OnFile", "OnTable"]
-
 TABLE_FIELDS = ("table", "tables_file", "storage_conn_id")
 """Templated by all that name a table."""
 FILE_FIELDS = ("tables_file", "name", "storage_conn_id")

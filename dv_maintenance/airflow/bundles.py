@@ -9,8 +9,6 @@ from typing import Any, Final
 
 from dv_maintenance.errors import UsageError
 
-__all__ = ["fetched"]
-
 _SECONDS_BETWEEN: Final = 60.0
 # By name: those that this process fetched, and when.
 _FETCHED: Final[dict[str, tuple[Any, float]]] = {}

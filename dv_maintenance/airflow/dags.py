@@ -33,8 +33,6 @@ try:
 except ImportError:  # Airflow 3.1
     from airflow.timetables.assets import AssetOrTimeSchedule
 
-__all__ = ["dv_maintenance_dags"]
-
 # Folders are searched here if no watcher does. Airflow ends the reading of a DAG file after half a minute.
 _SECONDS_KEPT: Final = 3600.0
 _SECONDS_SEARCHED: Final = 20.0

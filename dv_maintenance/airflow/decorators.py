@@ -24,8 +24,6 @@ from dv_maintenance.airflow.operators import (
 from dv_maintenance.airflow.tables import in_airflow_terms
 from dv_maintenance.errors import UsageError
 
-__all__ = ["dv_check", "dv_delete", "dv_erasure", "dv_manifest", "dv_optimize", "dv_vacuum"]
-
 # A template: the operator checks such an argument when the task runs.
 _BY_FUNCTION: Final = "{{ 'returned by the function' }}"
 

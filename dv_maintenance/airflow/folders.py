@@ -21,8 +21,6 @@ from dv_maintenance.service.tables_file import TableSettings, TablesFolder, Watc
 from dv_maintenance.storage import absolute_uri
 from dv_maintenance.tables.find import FoundTable, find_tables
 
-__all__ = ["configs"]
-
 _log = logging.getLogger(__name__)
 _SECONDS_AFTER_ERROR: Final = 300.0
 

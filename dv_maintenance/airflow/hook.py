@@ -16,8 +16,6 @@ from dv_maintenance.storage import Storage
 if TYPE_CHECKING:
     from airflow.sdk import Connection
 
-__all__ = ["STORAGE_TYPES", "DvHook", "options_of", "storage_options"]
-
 
 class DvHook(BaseHook):
     """Storage options, from a connection of the type ``dvstorage``, whose extra is a JSON object with the keys of

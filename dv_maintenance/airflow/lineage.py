@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from dv_maintenance.service.outcome import Outcome
 
-__all__ = ["Writes", "dataset_of"]
-
 _CHANGES: Final = ("files_added", "files_removed", "dvs_added", "files_deleted", "files_set_aside", "manifests")
 
 

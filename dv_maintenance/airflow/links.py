@@ -8,8 +8,6 @@ from urllib.parse import quote
 from airflow.providers.common.compat.sdk import conf
 from airflow.sdk import BaseOperatorLink
 
-__all__ = ["PLAN", "DvPlanLink"]
-
 PLAN = "plan"
 """The XCom with the plan in words."""
 

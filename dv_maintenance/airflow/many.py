@@ -12,8 +12,6 @@ from typing import Any
 from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow.sdk import BaseOperator
 
-__all__ = ["DvTablesCheckOperator", "problem_of"]
-
 
 class DvTablesCheckOperator(BaseOperator):
     """Fails if a table failed in the task before it, or if somebody has to act on a night: deadlines that the windows

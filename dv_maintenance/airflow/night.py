@@ -15,8 +15,6 @@ from dv_maintenance.airflow.tables import in_airflow_terms
 from dv_maintenance.service.night import Night, NightTable, clock, opened_at, plan_night
 from dv_maintenance.service.text import count
 
-__all__ = ["DvNightOperator"]
-
 _NIGHT: Final = "night"
 """The XCom that the next night reads: the window, the seconds used in it, and since when tables wait."""
 

@@ -34,15 +34,6 @@ from dv_maintenance.service.policies import Policy
 from dv_maintenance.service.tables_file import Job, TableSettings
 from dv_maintenance.tables.table import Table
 
-__all__ = [
-    "DvCheckOperator",
-    "DvDeleteOperator",
-    "DvErasureOperator",
-    "DvManifestOperator",
-    "DvOptimizeOperator",
-    "DvVacuumOperator",
-]
-
 _MAX_PLAN: Final = 20_000
 _FAILING: Final[Mapping[str | None, set[str]]] = {"warn": {"warn", "error"}, "error": {"error"}, None: set()}
 

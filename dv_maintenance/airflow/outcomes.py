@@ -28,8 +28,6 @@ from dv_maintenance.errors import (
 from dv_maintenance.service.tables_file import Job, TableSettings
 from dv_maintenance.storage.paths import absolute_uri
 
-__all__ = ["AnnouncedRun", "delete", "events_of", "newest", "recorded"]
-
 _log = logging.getLogger(__name__)
 _MAX_ERROR: Final = 500
 _ACTIVE: Final = frozenset({"queued", "running"})

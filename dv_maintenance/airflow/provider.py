@@ -7,8 +7,6 @@ from __future__ import annotations
 from importlib.metadata import metadata, version
 from typing import Any
 
-__all__ = ["provider_info"]
-
 _NAME = "Deletion vector maintenance"
 _PACKAGE = "dv_maintenance.airflow"
 

@@ -11,8 +11,6 @@ from airflow.providers.common.compat.sdk import AirflowFailException
 from dv_maintenance.service.outcome import Outcome
 from dv_maintenance.service.text import inline, iso
 
-__all__ = ["as_text", "as_xcom", "ended", "table_text"]
-
 _PARTITIONS_SHOWN = 50
 
 

@@ -22,8 +22,6 @@ from dv_maintenance.service.text import count
 from dv_maintenance.service.verbs import simulate_tables
 from dv_maintenance.units import parse_duration
 
-__all__ = ["DvReportOperator", "DvSimulationOperator"]
-
 # The page shows a table in full.
 _SHOWN: Final = 200
 

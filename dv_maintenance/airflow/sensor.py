@@ -17,8 +17,6 @@ from dv_maintenance.service import verbs
 from dv_maintenance.service.inspection import inspect_table, reads_now
 from dv_maintenance.service.settings import JOBS, Job
 
-__all__ = ["DvSensor"]
-
 
 class DvSensor(BaseSensorOperator, OnTable):
     """Waits until one of ``jobs`` is due; its XCom says what is due and why. Needs no Spark.

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from dv_maintenance.engine import Engine
     from dv_maintenance.service.engines import EngineOf
 
-__all__ = ["SPARK_FIELDS", "SPARK_TYPES", "OnSpark", "spark_place"]
-
 SPARK_FIELDS: Final = ("conn_id", "config_kwargs")
 """Templated."""
 SPARK_TYPES: Final = ("spark", "spark_connect")

@@ -15,8 +15,6 @@ from dv_maintenance.errors import DvMaintenanceError, RetryableError, UsageError
 from dv_maintenance.resources import system_errors
 from dv_maintenance.service.tables_file import TableSettings, WatchConfig
 
-__all__ = ["in_airflow_terms", "watch_config", "watched"]
-
 
 def watched(
     table: str | Mapping[str, Any],

@@ -10,8 +10,6 @@ from airflow.timetables.base import DagRunInfo, DataInterval, TimeRestriction
 from airflow.timetables.interval import CronDataIntervalTimetable
 from airflow.timetables.trigger import CronTriggerTimetable
 
-__all__ = ["BackfillTimetable", "Clock", "DvPlugin"]
-
 _LATE: Final = timedelta(hours=1)
 
 

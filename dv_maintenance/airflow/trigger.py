@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from dv_maintenance.service.checks import Finding, Severity
     from dv_maintenance.service.due import RunRequest
 
-__all__ = ["DvTrigger", "DvVacuumsTrigger"]
-
 _log = logging.getLogger(__name__)
 # The triggerer writes an event into the database within a second or two. An event whose mark is written earlier would
 # be lost if the triggerer were killed in between; with a later one it may fire again, and its run finds nothing due.

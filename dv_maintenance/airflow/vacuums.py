@@ -22,8 +22,6 @@ from dv_maintenance.service.policies import Policy
 from dv_maintenance.service.tables_file import TableSettings
 from dv_maintenance.service.text import count
 
-__all__ = ["VACUUM_FIELDS", "DvVacuumsOperator", "Vacuums"]
-
 VACUUM_FIELDS = ("guards", "only_if_due", "dry_run")
 """Templated."""
 

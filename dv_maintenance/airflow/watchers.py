@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["forget", "note", "others"]
-
 # By place: what each watcher's table is called, and what it has begun there, "" for nothing.
 _AT: Final[dict[str, dict[tuple[int, str], str]]] = {}
 

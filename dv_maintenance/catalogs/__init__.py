@@ -20,8 +20,6 @@ from dv_maintenance.config import expand_env, load_yaml, validate
 from dv_maintenance.errors import UsageError
 from dv_maintenance.tables.registry import CATALOGS, Location
 
-__all__ = ["CatalogSettings", "configured", "located", "parts_of"]
-
 _KINDS: Final = {"unity": "dv_maintenance.catalogs.unity:located"}
 _PART: Final = r"`(?:[^`]|``)+`|[^.`]+"
 

@@ -17,8 +17,6 @@ from dv_maintenance.errors import DvMaintenanceError
 if TYPE_CHECKING:
     from dv_maintenance.cli.output import Output
 
-__all__ = ["main"]
-
 # Not "run it again": an UPDATE that was committed before the interruption would apply twice.
 _STANDS = "earlier commits stand; no commit is half done"
 _ONLY_THE_REST = "dvm history TABLE lists them; run the command again only for what is left"

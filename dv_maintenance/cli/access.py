@@ -19,17 +19,6 @@ if TYPE_CHECKING:
     from dv_maintenance.service.policies import Policy
     from dv_maintenance.tables.table import Table
 
-__all__ = [
-    "lean_memory",
-    "load_policy",
-    "open_engine",
-    "open_future_table",
-    "open_table",
-    "spark_engine",
-    "storage_options",
-    "working",
-]
-
 
 def open_table(args: Namespace, out: Output) -> Table:
     """The table of a verb. Its storage options are never printed."""

@@ -17,8 +17,6 @@ from dv_maintenance.engine.spark.session import MIN_JAVA, java_version
 from dv_maintenance.errors import DamagedTableError, DvMaintenanceError, UsageError
 from dv_maintenance.tables.registry import formats, known_format
 
-__all__ = ["doctor"]
-
 _PROJECT = "dv-maintenance"
 # Spark tasks spill rows and buffer new files there.
 _TEMP_BYTES = 1 << 30

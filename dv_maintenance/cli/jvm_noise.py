@@ -10,8 +10,6 @@ from contextlib import contextmanager
 from threading import Thread
 from typing import IO, Final
 
-__all__ = ["child_lines"]
-
 # Printed at every start, whatever is wrong or right: the launcher's option for vector instructions, Spark's own level
 # of logging, and what newer Javas say about Spark's dependencies. And PySpark's own record, with a trace, of an
 # expression that Spark does not understand: the error says it in one line.

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from dv_maintenance.cli.output import Output
 
-__all__ = ["logged"]
-
 _LEVELS = (logging.WARNING, logging.INFO, logging.DEBUG)
 
 

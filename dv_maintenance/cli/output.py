@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from dv_maintenance.cli.progress import Progress
     from dv_maintenance.errors import DvMaintenanceError
 
-__all__ = ["Output", "bytes_text", "count", "dump_json", "read_file", "table", "write_file"]
-
 
 class Output:
     """The two channels of one command. ``json``: stdout receives one JSON document and nothing else."""

@@ -33,8 +33,6 @@ _ORDERS = ("worst", "dvs", "deleted", "oldest", "small", "removable", "name")
 _PLANS = "show the plan; change nothing"
 _COUNTS = "count the rows; change nothing"
 
-__all__ = ["parse"]
-
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
     """The options of a command line, with ``verb``, the function that serves it.

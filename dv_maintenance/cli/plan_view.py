@@ -12,8 +12,6 @@ from rich.text import Text
 if TYPE_CHECKING:
     from dv_maintenance.service.plan_view import PlanView, StepTable
 
-__all__ = ["show_plan"]
-
 _LEAST: Final = 3
 """Steps of a group that are shown on the smallest screen."""
 _AROUND_A_TABLE: Final = 5  # an empty line, title, head, rule, what is not shown

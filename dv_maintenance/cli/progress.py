@@ -10,8 +10,6 @@ from typing import Final
 
 from dv_maintenance.cli.terminal import Terminal
 
-__all__ = ["Progress"]
-
 _BAR: Final = 20
 _SECONDS_ON_TERMINAL: Final = 0.25
 _SECONDS_IN_LOG: Final = 10.0

@@ -12,8 +12,6 @@ from dv_maintenance.service.text import iso
 if TYPE_CHECKING:
     from dv_maintenance.service.outcome import Outcome
 
-__all__ = ["text"]
-
 # A column of numbers, sizes or changes is flush right.
 _NUMBER = re.compile(r"[-+]?[\d?][\d.,]*( ?[KMGTP]i?B| B| s|%)?( (->|[-+]).*)?|-|unknown")
 

@@ -16,8 +16,6 @@ from dv_maintenance.service import reading
 if TYPE_CHECKING:
     from dv_maintenance.service.outcome import Outcome
 
-__all__ = ["changes", "read"]
-
 # Rows on a screen, unless --limit says otherwise.
 _SHOWN: Final = 20
 _CELL: Final = 40

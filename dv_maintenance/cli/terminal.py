@@ -8,8 +8,6 @@ import sys
 from threading import Lock
 from typing import IO, Final
 
-__all__ = ["Terminal"]
-
 _CLEAR: Final = "\r\x1b[2K"
 
 

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["assignment", "duration", "instant", "names", "natural", "pair", "partition_types", "share", "with_sql"]
-
 # A name between backticks may hold anything, a backtick doubled: as in Spark SQL. The last one is alone, so that there
 # is one way to read a text, and a long one takes no longer.
 _QUOTED = r"`(?:[^`]|``)+`(?!`)"

@@ -17,34 +17,6 @@ if TYPE_CHECKING:
     from dv_maintenance.service.outcome import Outcome
     from dv_maintenance.service.tables_file import WatchConfig
 
-__all__ = [
-    "apply",
-    "checkpoint",
-    "cluster",
-    "convert",
-    "delete",
-    "downgrade",
-    "engine_sql",
-    "fsck",
-    "health",
-    "history",
-    "manifest",
-    "merge",
-    "plan",
-    "publish",
-    "purge",
-    "recount",
-    "rename_manifests",
-    "restore",
-    "scan",
-    "simulate",
-    "undelete",
-    "update",
-    "vacuum",
-    "watch",
-    "zorder",
-]
-
 
 # -- verbs that only read the log; none of them starts Spark -----------------------------------------------------------
 

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from dv_maintenance.dagster.internals import BaseAssetGraph
     from dv_maintenance.service.tables_file import TableSettings
 
-__all__ = ["Working", "active_runs", "defined_elsewhere", "said_of", "working_on"]
-
 # Ops of custom jobs that rewrite or remove files.
 _OPS = ("delete_rows", "purge_erased", "zorder", "cluster", "restore", "engine_sql")
 

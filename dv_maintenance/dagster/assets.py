@@ -44,8 +44,6 @@ try:
 except ImportError:  # dagster 1.11
     from dagster.preview.freshness import FreshnessPolicy
 
-__all__ = ["GROUP", "build_dv_assets"]
-
 GROUP = "dv_maintenance"
 # The resource that rewrites run on: a SparkResource, or another one with a `spark_session`.
 _SPARK = frozenset({"spark"})

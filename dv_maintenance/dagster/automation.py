@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from dv_maintenance.dagster.internals import BaseAssetGraph
     from dv_maintenance.service.tables_file import Job, TableSettings
 
-__all__ = ["build_dv_fsck_job", "build_dv_job", "build_dv_presets", "build_dv_schedule"]
-
 _MOST_IN_A_PRESET = 100
 _DESCRIPTION = "Observes every table, then runs its jobs (optimize, vacuum, manifest) by its settings."
 

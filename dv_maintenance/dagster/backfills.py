@@ -22,8 +22,6 @@ from dv_maintenance.service.text import count
 from dv_maintenance.tables.model import Snapshot
 from dv_maintenance.tables.table import Table
 
-__all__ = ["build_dv_backfills", "keep_in_step"]
-
 _Context = dg.OpExecutionContext | dg.AssetExecutionContext
 # Partitions without work that one inspection of a table records: up to half a minute with SQLite.
 _MAX_RECORDED = 1000

@@ -35,16 +35,6 @@ from dv_maintenance.service.tables_file import TableSettings
 from dv_maintenance.service.verbs import opened
 from dv_maintenance.tables.table import Table
 
-__all__ = [
-    "asked_of",
-    "build_dv_checks",
-    "check_evaluation",
-    "check_result",
-    "check_specs",
-    "checked_after",
-    "evaluated",
-]
-
 # The page shows a table in full, however long.
 _ROWS_SHOWN = 50
 

@@ -11,8 +11,6 @@ import gc
 import time
 from typing import Any, ClassVar, Final
 
-__all__ = ["expect_definitions"]
-
 # Fewer take less time than one inspection of the objects of all imported modules.
 _MANY: Final = 100
 # Objects that are made to load the definitions of a table and to describe them to Dagster, gone at the end or not.

@@ -37,8 +37,6 @@ from dv_maintenance.service.tables_file import TableSettings, WatchConfig
 if TYPE_CHECKING:
     from dagster_shared.yaml_utils.source_position import SourcePositionTree
 
-__all__ = ["DvMaintainedTables", "DvMaintainedTablesComponent"]
-
 
 def _rendered(context: dg.ResolutionContext, value: Any) -> Any:
     """Plain data with templates resolved. Text without a template stays text: Dagster would make 5 of "5"."""

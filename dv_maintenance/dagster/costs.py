@@ -13,8 +13,6 @@ from dv_maintenance.dagster import naming
 from dv_maintenance.dagster.internals import public
 from dv_maintenance.service.tables_file import TableSettings
 
-__all__ = ["MonthlyCost", "costs_by_month"]
-
 _PAGE = 1000
 
 

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from dv_maintenance.service.reads import Reads
     from dv_maintenance.service.tables_file import TableSettings
 
-__all__ = ["asset_graph", "reads_downstream"]
-
 _DAY: Final = 86_400.0
 _PAGE: Final = 1000
 

@@ -17,8 +17,6 @@ from dv_maintenance.service.outcome import Outcome
 from dv_maintenance.service.tables_file import TableSettings
 from dv_maintenance.tables.table import Table
 
-__all__ = ["build_erasure_job"]
-
 
 @public
 def build_erasure_job(

@@ -16,8 +16,6 @@ from dv_maintenance.dagster import naming
 from dv_maintenance.errors import DamagedTableError, DvMaintenanceError, RetryableError, StorageDeniedError
 from dv_maintenance.resources import system_errors
 
-__all__ = ["MAX_RETRIES", "in_dagster_terms"]
-
 MAX_RETRIES = 3
 # The page shows tags beside the run.
 _MAX_TAG = 500

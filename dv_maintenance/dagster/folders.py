@@ -12,8 +12,6 @@ from dv_maintenance.errors import DvMaintenanceError
 if TYPE_CHECKING:
     from dv_maintenance.service.tables_file import TableSettings
 
-__all__ = ["build_dv_folders_sensor"]
-
 _SHOWN: Final = 20
 
 

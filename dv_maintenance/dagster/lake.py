@@ -25,8 +25,6 @@ from dv_maintenance.service.reports.lake import of_lake
 from dv_maintenance.service.tables_file import TableSettings
 from dv_maintenance.service.text import bullets, count, shortened
 
-__all__ = ["build_dv_lake_report", "refresh"]
-
 # The page shows a table in full.
 _SHOWN: Final = 200
 _LISTED: Final = 50

@@ -11,8 +11,6 @@ from typing import Final
 from dv_maintenance.dagster.internals import DagsterLogHandler
 from dv_maintenance.errors import redacted
 
-__all__ = ["shown_in", "without_omissions"]
-
 _PACKAGE: Final = "dv_maintenance"
 # A code server evaluates several sensors at once; each gets only its own lines.
 _shown_in: ContextVar[logging.Logger | None] = ContextVar("dv_maintenance_log", default=None)

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from dv_maintenance.service.checks import Finding
     from dv_maintenance.service.outcome import Column, Outcome, TableReport
 
-__all__ = ["of_columns", "of_findings", "of_partition", "of_table", "render", "table_of"]
-
 Metadata = dict[str, Any]
 
 # The page's header shows these two.

@@ -16,25 +16,6 @@ from dv_maintenance.storage import absolute_uri
 if TYPE_CHECKING:
     from dv_maintenance.service.tables_file import Job, TableSettings
 
-__all__ = [
-    "DAMAGE_TAG",
-    "JOBS_TAG",
-    "LOCATION_TAG",
-    "REFUSED_TAG",
-    "SETTINGS_TAG",
-    "SHARED_TAG",
-    "TABLE_TAG",
-    "VERSION_TAG",
-    "job_key",
-    "job_keys",
-    "location",
-    "op_name",
-    "page",
-    "pool",
-    "table_key",
-    "work_tag",
-]
-
 TABLE_TAG = "dv/table"
 # The page hides tags of this form: only a sensor needs these.
 LOCATION_TAG = ".dagster/dv.location"

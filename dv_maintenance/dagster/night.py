@@ -22,8 +22,6 @@ from dv_maintenance.dagster.run_config import DRY_RUN
 from dv_maintenance.service.night import NightTable, Window, by_policy, clock, opened_at, work_through
 from dv_maintenance.service.tables_file import TableSettings
 
-__all__ = ["build_dv_night"]
-
 _SINCE = "waiting_since"
 
 

@@ -13,8 +13,6 @@ from typing import Any, Final
 
 import dagster as dg
 
-__all__ = ["checks", "materializable", "observable"]
-
 # The work of an op, from its context, and by name the resources that it asks for.
 Compute = Callable[..., Iterator[Any]]
 

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from dv_maintenance.service.tables_file import TableSettings
     from dv_maintenance.tables.table import Table
 
-__all__ = ["data_version_of", "data_version_tag", "observe_after", "observed_before"]
-
 _TAG: Final = "dagster/data_version"
 _FORM: Final = re.compile(r"(\d+)(?:\.([0-9a-f]+))?")
 

@@ -9,8 +9,6 @@ from pydantic import Field, field_validator
 
 from dv_maintenance.service.tables_file import TableSettings
 
-__all__ = ["DvOpSpec", "Retries"]
-
 
 class Retries(dg.Model, dg.Resolvable):
     """The fields of Dagster's RetryPolicy."""

@@ -26,23 +26,6 @@ from dv_maintenance.service.outcome import Outcome
 from dv_maintenance.service.tables_file import TableSettings
 from dv_maintenance.tables.table import Table
 
-__all__ = [
-    "Checkpoint",
-    "Cluster",
-    "DeleteRows",
-    "EngineSql",
-    "Restore",
-    "Zorder",
-    "checkpoint_op",
-    "cluster_op",
-    "delete_rows_op",
-    "engine_sql_op",
-    "restore_op",
-    "run",
-    "settings_of",
-    "zorder_op",
-]
-
 _DRY_RUN: Final = "Only report what would change."
 
 

@@ -17,17 +17,6 @@ if TYPE_CHECKING:
     from dv_maintenance.service.tables_file import TableSettings
     from dv_maintenance.tables.model import Snapshot
 
-__all__ = [
-    "PARTITIONS_TAG",
-    "as_key",
-    "backfill_policy",
-    "gone_partitions",
-    "missing_partitions",
-    "nothing_to_do",
-    "observe_first",
-    "partitions_def",
-]
-
 # Dagster shows no partition for a run over a range of them; this tag does.
 PARTITIONS_TAG = "dv/partitions"
 

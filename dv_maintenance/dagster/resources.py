@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 # dagster-pyspark brings dagster-spark, whose own component makes every command of `dg` warn, used or not.
 warnings.filterwarnings("ignore", message="Class `SparkDeclarativePipelineScaffolder` is currently in preview")
 
-__all__ = ["SparkParam", "SparkResource", "engine_of", "spark_resource"]
-
 # The parameter `spark` of an op: a SparkResource, or any resource with a `spark_session`.
 SparkParam = dg.ResourceParam[Any]
 

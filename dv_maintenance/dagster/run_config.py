@@ -10,8 +10,6 @@ from typing import Any, Final
 import dagster as dg
 from pydantic import Field
 
-__all__ = ["DRY_RUN", "ManifestRun", "OptimizeRun", "VacuumRun"]
-
 DRY_RUN: Final = "dry_run"
 """The metadata entry that a dry run's observation has."""
 

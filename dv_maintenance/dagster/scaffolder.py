@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dagster as dg
 
-__all__ = ["DvScaffolder"]
-
 _YAML = """\
 type: {type}
 

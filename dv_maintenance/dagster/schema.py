@@ -19,8 +19,6 @@ from pydantic import BaseModel, create_model
 from dv_maintenance.service.policies import MARGIN
 from dv_maintenance.service.tables_file import WatchConfig
 
-__all__ = ["with_precise_schema"]
-
 _TEMPLATE: Final = {"type": "string", "pattern": r"\{\{"}
 _NULL: Final = {"type": "null"}
 _SCALARS: Final = frozenset({"string", "integer", "number", "boolean", "null"})

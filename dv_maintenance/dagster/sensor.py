@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from dv_maintenance.service.reads import Reads
     from dv_maintenance.service.tables_file import Job, TableSettings
 
-__all__ = ["build_dv_sensor"]
-
 # Dagster ends a tick after 60 seconds.
 _BUDGET_SECONDS = 35.0
 _PATIENCE_SECONDS = 10.0

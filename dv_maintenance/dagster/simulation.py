@@ -16,8 +16,6 @@ from dv_maintenance.service.policies import Policy
 from dv_maintenance.service.tables_file import TableSettings
 from dv_maintenance.units import parse_duration
 
-__all__ = ["build_dv_simulations"]
-
 
 @beta
 def build_dv_simulations(

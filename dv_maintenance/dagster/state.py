@@ -25,8 +25,6 @@ with guarded():
     from dagster._utils.env import using_dagster_dev
     from dagster_shared.serdes.objects.models.defs_state_info import DefsStateManagementType
 
-__all__ = ["ListedOnce"]
-
 _log = logging.getLogger(__name__)
 
 

@@ -7,8 +7,6 @@ from pathlib import Path
 
 import dagster as dg
 
-__all__ = ["ListedAtEachLoad"]
-
 
 class ListedAtEachLoad(dg.Component, dg.Model, dg.Resolvable):
     """A component that keeps nothing between two loads."""

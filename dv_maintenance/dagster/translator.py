@@ -15,8 +15,6 @@ from dv_maintenance.service.settings import JOBS
 if TYPE_CHECKING:
     from dv_maintenance.service.tables_file import Job, TableSettings
 
-__all__ = ["DvTranslator", "WrittenTranslator"]
-
 # Of a spec, from it and from the table (as its settings name it) with the job that it is of, if any.
 Translation: TypeAlias = "Callable[[dg.AssetSpec, tuple[TableSettings, Job | None]], dg.AssetSpec]"
 

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["demanded_by", "is_deterministic", "predicate_of", "shape"]
-
 _OPERATORS: Final[Mapping[str, Operator]] = {
     "EqualTo": "=",
     "LessThan": "<",

@@ -14,8 +14,6 @@ from dv_maintenance.errors import UsageError
 if TYPE_CHECKING:
     from dv_maintenance.dml.merge import Merge
 
-__all__ = ["with_clauses"]
-
 # The longest first, as they share a prefix.
 _KINDS: Final = (
     ("NOT MATCHED BY SOURCE", "not_matched_by_source"),

@@ -11,8 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-__all__ = ["Condition", "equal_columns"]
-
 # Expressions that name no column, but may differ between the rows of a partition.
 _VOLATILE: Final = re.compile(
     r"\b(rand\w*|random|uniform|uuid|shuffle|monotonically_increasing_id|spark_partition_id|input_file_\w+|reflect|"

@@ -43,8 +43,6 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.table import Table
     from dv_maintenance.tables.work import ScanTask
 
-__all__ = ["delete"]
-
 # Up to this many keys are sent to every worker; beyond it Spark sorts both sides.
 _BROADCAST_KEYS: Final = 4_000_000
 

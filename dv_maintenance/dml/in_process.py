@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.rows import RowLevelTable
     from dv_maintenance.tables.work import ScanTask
 
-__all__ = ["all_positions_here", "columns_in", "positions_here", "predicate_here", "true_for"]
-
 _UNDERSTOOD: Final = (
     "it knows columns of integers, decimals, text, dates and booleans, compared with literals by =, <>, <, <=, >, >=, "
     "IN, BETWEEN and IS NULL, and AND, OR and NOT of these"

@@ -19,8 +19,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-__all__ = ["INEXACT", "Converter", "Number", "as_text", "from_json", "from_text", "from_typed", "in_bulk", "plain"]
-
 Converter = Callable[[Any], Any]
 """Returns the exact value in a column's type; raises one of INEXACT if there is none. Not for nulls."""
 INEXACT: Final = (ValueError, ArithmeticError)

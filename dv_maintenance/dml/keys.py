@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import DataType, StructType
 
-__all__ = ["KeyColumn", "KeyCounts", "Keys", "keys_of_files", "keys_of_rows", "rows_of_files"]
-
 _BATCH: Final = 1 << 15  # keys held as Python objects at the same time
 _TYPES_DIFFER: Final = "give the keys in the column's type"
 _FORMS: Final = "see docs/guides/dml.md for the spelling of each type's values"

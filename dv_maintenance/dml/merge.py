@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.rows import RowLevelTable, RowRules
     from dv_maintenance.tables.table import Table
 
-__all__ = ["Merge", "merge"]
-
 # Kinds of clauses, as part of an action.
 _MATCHED: Final = "matched"
 _NOT_MATCHED: Final = "not matched"

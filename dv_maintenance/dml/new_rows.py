@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.model import Snapshot
     from dv_maintenance.tables.rows import RowRules
 
-__all__ = ["TARGET_BYTES", "assignments", "held_to", "scanned", "spark_types"]
-
 TARGET_BYTES: Final = 128 << 20
 
 

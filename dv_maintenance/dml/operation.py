@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.table import Table
     from dv_maintenance.tables.work import ScanTask
 
-__all__ = ["DmlReport", "Work", "deleted_rows", "discard", "row_level", "run", "session_of"]
-
 
 @dataclass(frozen=True, slots=True, repr=False)
 class DmlReport(Report):

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-__all__ = ["as_in_catalog", "char_length", "marked", "reads_padded"]
-
 SPARK_KEY: Final = "__CHAR_VARCHAR_TYPE_STRING"
 _CHAR: Final = re.compile(r"char\((\d+)\)")
 _INNER_CHAR: Final = re.compile(r"\bchar\(")

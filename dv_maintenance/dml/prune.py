@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.predicate import Predicate
     from dv_maintenance.tables.rows import RowLevelTable
 
-__all__ = ["files_in_range", "files_that_may_match"]
-
 # True if a file may hold matching rows.
 _Mask = Any
 

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.table import Table
     from dv_maintenance.tables.work import ScanTask
 
-__all__ = ["matching_rows"]
-
 
 def matching_rows(
     table: Table,

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
     from dv_maintenance.tables.predicate import Predicate
 
-__all__ = ["TableRows", "live_rows", "no_column", "numbered_rows", "positions", "some_column", "spark_errors"]
-
 _PENDING: Final = 1 << 20  # positions held as numbers before they are added to a bitmap
 
 _KEYS: Final = -1  # instead of a file's index, for the bitmap of key numbers

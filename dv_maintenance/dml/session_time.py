@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.rows import RowLevelTable
     from dv_maintenance.tables.work import ScanTask
 
-__all__ = ["scan_tasks"]
-
 
 def scan_tasks(
     session: SparkSession, table: RowLevelTable, snapshot: Snapshot, columns: Sequence[str]

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
     from dv_maintenance.tables.model import Snapshot
 
-__all__ = ["Values", "read_rows"]
-
 # Up to this many integers are collected on the driver (8 bytes each) to be compared with each file's range.
 _DRIVER_VALUES: Final = 20_000_000
 

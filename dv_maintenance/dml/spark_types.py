@@ -10,8 +10,6 @@ from pyarrow import types
 
 from dv_maintenance.errors import RefusedError
 
-__all__ = ["for_spark", "spark_schema"]
-
 _WIDER: Final = {
     pa.float16(): pa.float32(),
     pa.uint8(): pa.int16(),

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import DataType, StructType
 
-__all__ = ["stored"]
-
 Mode = Literal["ansi", "legacy"]
 
 _POLICY: Final = "spark.sql.storeAssignmentPolicy"

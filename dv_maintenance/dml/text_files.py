@@ -26,8 +26,6 @@ from dv_maintenance.resources import raise_if_refused
 if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
 
-__all__ = ["FaultError", "TextFile", "columns_of", "form_of", "records", "text_files"]
-
 _FORMS: Final = {".csv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json"}
 _CODECS: Final = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
 _FIELD: Final = re.compile(r'(?:"(?:[^"]|"")*")?[^,]*(?:,|$)')

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.model import Snapshot
     from dv_maintenance.tables.table import Table
 
-__all__ = ["update"]
-
 
 def update(
     table: Table,

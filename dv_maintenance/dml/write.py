@@ -37,8 +37,6 @@ from dv_maintenance.tables.work import ColumnStats, OutputFile, RewriteTask, Sca
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["Written", "utc_text", "write_changes"]
-
 # Columns before those of the table.
 _ACTION, _FILE, _ROW, _FIRST = range(4)
 # Kind of action, whether the image is of the old row, and the image's name (protocol: Add CDC File).

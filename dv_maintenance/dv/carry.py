@@ -9,8 +9,6 @@ from itertools import accumulate
 
 from dv_maintenance.dv.vector import DeletionVector
 
-__all__ = ["Source", "carry_over"]
-
 
 @dataclass(frozen=True, slots=True)
 class Source:

@@ -13,8 +13,6 @@ from uuid import UUID
 from dv_maintenance.dv import z85
 from dv_maintenance.errors import DamagedDeletionVectorError
 
-__all__ = ["EMPTY", "MAX_SIZE", "DvDescriptor", "dv_file_path"]
-
 MAX_SIZE = 2**31 - 1
 """Offsets and sizes are signed 32-bit integers in bytes."""
 _MAX_CARDINALITY = 2**63 - 1

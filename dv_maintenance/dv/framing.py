@@ -11,8 +11,6 @@ from typing import Final
 
 from dv_maintenance.errors import DamagedDeletionVectorError
 
-__all__ = ["FRAME", "framed", "unframed"]
-
 FRAME: Final = 8
 """Bytes around magic and bitmap: size and checksum."""
 

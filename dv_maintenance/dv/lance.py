@@ -23,20 +23,6 @@ from dv_maintenance.resources import raise_if_refused
 if TYPE_CHECKING:
     from dv_maintenance.dv.reference import DvRef, Fetch
 
-__all__ = [
-    "ARRAY",
-    "BITMAP",
-    "MAX_OFFSET",
-    "decode",
-    "decode_array",
-    "decode_bitmap",
-    "encode",
-    "encode_array",
-    "encode_bitmap",
-    "read_array",
-    "read_bitmap",
-]
-
 ARRAY: Final = "lance-array"
 BITMAP: Final = "lance-bitmap"
 """Names of the two codecs, as a ``DvRef`` gives them."""

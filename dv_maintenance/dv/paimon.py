@@ -28,20 +28,6 @@ from dv_maintenance.errors import DamagedDeletionVectorError
 if TYPE_CHECKING:
     from dv_maintenance.dv.reference import DvRef, Fetch
 
-__all__ = [
-    "CODEC",
-    "EMPTY_FILE",
-    "ENCODINGS",
-    "MAX_POSITION",
-    "IndexFile",
-    "Range",
-    "decode",
-    "decode_at",
-    "encode",
-    "pack",
-    "read",
-]
-
 CODEC: Final = "paimon"
 """Name of the codec, as a ``DvRef`` gives it."""
 

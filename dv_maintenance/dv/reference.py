@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-__all__ = ["DvRef", "Fetch"]
-
 Fetch = Callable[[str, int, int], bytes]
 """``fetch(uri, start, length)``: at most ``length`` bytes, fewer where the file ends. Raises FileNotFoundError."""
 

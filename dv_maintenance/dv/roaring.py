@@ -21,17 +21,6 @@ import pyarrow as pa
 
 from dv_maintenance.errors import DamagedDeletionVectorError
 
-__all__ = [
-    "CONTAINER",
-    "MAX_BUCKET",
-    "bitmap_end",
-    "check",
-    "check_bitmap",
-    "pack_bits",
-    "pack_positions",
-    "unpack_bits",
-]
-
 CONTAINER = 1 << 16
 """Positions per container."""
 MAX_BUCKET = 2**31 - 1

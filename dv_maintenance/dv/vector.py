@@ -13,8 +13,6 @@ from pyroaring import BitMap64
 
 from dv_maintenance.dv import roaring
 
-__all__ = ["MAX_POSITION", "DeletionVector"]
-
 MAX_POSITION = 2**63 - 1
 """Row positions are signed 64-bit integers to every engine."""
 

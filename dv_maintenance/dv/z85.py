@@ -6,8 +6,6 @@ import numpy as np
 
 from dv_maintenance.errors import DamagedDeletionVectorError
 
-__all__ = ["decode", "encode"]
-
 _ALPHABET = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
 _DIGIT_OF = {character: digit for digit, character in enumerate(_ALPHABET)}
 _ALPHABET_BYTES = np.frombuffer(_ALPHABET.encode(), dtype=np.uint8)

@@ -10,8 +10,6 @@ from dv_maintenance.errors import UsageError
 if TYPE_CHECKING:
     from dv_maintenance.tables.work import RewriteResult, RewriteTask
 
-__all__ = ["ENGINES", "Engine", "get_engine", "rows_read_of", "slots_of"]
-
 ENGINES = ("spark", "local", "auto")
 
 

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from dv_maintenance.engine import Engine
     from dv_maintenance.tables.work import RewriteResult, RewriteTask
 
-__all__ = ["IN_PROCESS", "AutoEngine"]
-
 IN_PROCESS: Final = 1 << 30
 """Bytes of files up to which tasks run in this process.
 

@@ -13,8 +13,6 @@ from pyarrow import types
 from dv_maintenance.engine.stats import Column, has_order, locate
 from dv_maintenance.tables.work import ColumnStats
 
-__all__ = ["BoundsCollector"]
-
 # Bytes: longer text has no bounds, as with Parquet's writer.
 _LONGEST = 4096
 

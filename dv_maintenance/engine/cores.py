@@ -8,8 +8,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-__all__ = ["default_threads"]
-
 _LEAST: Final = 2  # so that one may wait for the storage
 _MOST: Final = 4  # larger work has Spark
 _MEMORY: Final = 1 << 30  # a task needs a third of that; the rest is for the other threads' share of the process

@@ -13,8 +13,6 @@ from dv_maintenance.errors import DamagedTableError, RefusedError
 from dv_maintenance.resources import raise_if_refused
 from dv_maintenance.storage.failures import storage_failure
 
-__all__ = ["decoding", "reading", "writing"]
-
 _RESTORE: Final = "restore the file, or remove it from the table"
 
 

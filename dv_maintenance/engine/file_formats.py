@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     NewFormat = Callable[[RewriteTask, pa.Schema, Storage, Callable[[], int]], Format]
     Rewrite = Callable[[RewriteTask, Any], RewriteResult]
 
-__all__ = ["FileFormat", "checker_of", "format_of", "rewriter_of", "writer_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class FileFormat:

@@ -12,8 +12,6 @@ from dv_maintenance.engine.pool import OutOfTimeError, run_all
 from dv_maintenance.engine.rewrite import rewrite_retrying
 from dv_maintenance.tables.work import RewriteResult, RewriteTask
 
-__all__ = ["LocalEngine"]
-
 
 @dataclass(frozen=True, slots=True)
 class LocalEngine:

@@ -16,8 +16,6 @@ from dv_maintenance.storage import Storage
 if TYPE_CHECKING:
     from dv_maintenance.tables.work import ScanTask
 
-__all__ = ["check_values"]
-
 
 def check_values(task: ScanTask, storage_options: Mapping[str, str] | None = None) -> None:
     """Read the NOT NULL columns of a task, from sources whose footers do not prove that no value is missing.

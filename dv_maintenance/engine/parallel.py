@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["columns_at_once"]
-
 
 def columns_at_once(threads: int) -> int:
     """How many columns of a row group a task with so many threads decodes at a time, and encodes.

@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, Final, TypeVar
 if TYPE_CHECKING:
     from dv_maintenance.tables.work import RewriteResult
 
-__all__ = ["OutOfTimeError", "run_all", "stopped_at"]
-
 _Job = TypeVar("_Job")
 _Item = TypeVar("_Item")
 

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
     from dv_maintenance.tables.work import SourceFile
 
-__all__ = ["depth", "prefetched", "read_ahead"]
-
 _T = TypeVar("_T")
 
 # While a row group is encoded, the next one is decoded: as many batches as a full one has (``parquet.writer``).

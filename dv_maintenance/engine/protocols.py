@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.predicate import Predicate
     from dv_maintenance.tables.work import OutputFile, SourceFile
 
-__all__ = ["Format", "NewFile", "Reader", "StoredFile", "TakesGroups"]
-
 
 class Reader(Protocol):
     """An open source. All fields are known before any row is read.

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
     _Write = Callable[[pa.RecordBatch, Any, Mapping[str, int]], None]
 
-__all__ = ["check_sources", "rewrite", "rewrite_retrying"]
-
 _ATTEMPTS = 3
 _PAUSE_SECONDS = 1.0
 

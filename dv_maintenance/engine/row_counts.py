@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from dv_maintenance.tables.work import SourceFile
 
-__all__ = ["count_rows"]
-
 
 def count_rows(source: SourceFile, storage: Storage) -> int | None:
     """Rows of one file, deleted ones included; ``None`` for a format that this package can't read. Avro files have no

@@ -13,8 +13,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-__all__ = ["OnRows", "RowCounts", "counting_in"]
-
 OnRows = Callable[[int], None]
 """Receives the rows that one task has read so far. Called once per batch."""
 

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from dv_maintenance.engine.protocols import Reader
     from dv_maintenance.tables.work import ScanTask, SourceFile
 
-__all__ = ["open_source", "scan"]
-
 
 def scan(task: ScanTask, storage_options: Mapping[str, str] | None = None) -> Iterator[pa.RecordBatch]:
     """Live rows of all sources, in order, as batches of ``task.schema``; none of them empty.

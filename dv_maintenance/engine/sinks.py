@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
     from dv_maintenance.storage import FileInfo, Storage
 
-__all__ = ["close_sink"]
-
 
 def close_sink(sink: pa.NativeFile, storage: Storage, uri: str) -> FileInfo:
     """Close a new file, and check its size in the storage.

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.predicate import Predicate
     from dv_maintenance.tables.work import ScanTask, SourceFile
 
-__all__ = ["OPEN_COST", "ScanSplit", "plan_splits", "scan_split"]
-
 OPEN_COST: Final = 4 << 20
 """The cost of opening a file, in bytes that could be read instead."""
 

@@ -22,8 +22,6 @@ from dv_maintenance.engine.parquet.projection import leaf_count
 from dv_maintenance.errors import UsageError
 from dv_maintenance.tables.work import ColumnStats
 
-__all__ = ["ChunkStats", "Column", "StatsCollector", "has_order", "locate"]
-
 # Bytes: longer text has no bounds, as with Parquet's writer.
 _LONGEST: Final = 4096
 _MAX_DIGITS: Final = 38

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.predicate import Predicate
     from dv_maintenance.tables.work import ScanTask, SourceFile
 
-__all__ = ["WholeReader", "open_whole"]
-
 
 class WholeReader:
     """See ``protocols.Reader``. A file is never split: it belongs to the span that begins with it."""

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.fingerprint import Fingerprint
     from dv_maintenance.tables.work import OutputFile, RewriteTask
 
-__all__ = ["RollingWriter", "as_optional"]
-
 
 class RollingWriter:
     """Writes batches of one schema into files below ``task.output_uri``. Names are new in every attempt, so that

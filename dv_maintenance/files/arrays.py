@@ -14,9 +14,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-__all__ = ["bools", "combined", "flags", "int32s", "int64s", "null_column", "numbers", "strings", "taken", "valid_bits"]
-
-
 _NULLS = 1 << 14
 
 

@@ -16,8 +16,6 @@ from dv_maintenance.errors import DamagedTableError
 from dv_maintenance.files.protobuf import BYTES, INTS, VARINT, Shape, parse
 from dv_maintenance.storage import Storage
 
-__all__ = ["MAGIC", "check_names", "count_rows"]
-
 MAGIC: Final = b"LANC"
 """The last bytes of every file in Lance's own formats."""
 

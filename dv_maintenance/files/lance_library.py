@@ -25,18 +25,6 @@ from dv_maintenance.storage.failures import storage_failure
 if TYPE_CHECKING:
     from types import ModuleType
 
-__all__ = [
-    "FLOOR",
-    "lance_errors",
-    "lance_options",
-    "lance_place",
-    "library",
-    "missing_value",
-    "open_dataset",
-    "reason_of",
-    "translated",
-]
-
 FLOOR: Final = (12, 0, 0)
 """The first release that can rewrite chosen fragments only, and limit batches by bytes. Before 6.0.1 a distributed
 compaction could bring back rows that others deleted concurrently (lance-format/lance#6653).

@@ -14,8 +14,6 @@ from dv_maintenance.errors import DamagedTableError
 from dv_maintenance.files.avro.codecs import unpacked
 from dv_maintenance.files.protobuf import BYTES, VARINT, Shape, parse
 
-__all__ = ["writer_zones"]
-
 _POSTSCRIPT: Final[Shape] = {1: VARINT, 2: VARINT, 3: VARINT}
 _FOOTER: Final[Shape] = {3: BYTES}
 _STRIPE: Final[Shape] = {1: VARINT, 2: VARINT, 3: VARINT, 4: VARINT}

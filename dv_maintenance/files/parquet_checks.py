@@ -23,8 +23,6 @@ from dv_maintenance.files.thrift_compact import (
 )
 from dv_maintenance.files.varint import read_varint, unzigzag
 
-__all__ = ["check_footer", "encrypted_file"]
-
 # parquet.thrift: Type; and how many bytes a value has in plain encoding, if that is fixed.
 _TYPES: Final = ("BOOLEAN", "INT32", "INT64", "INT96", "FLOAT", "DOUBLE", "BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY")
 _BYTE_ARRAY, _FIXED = 6, 7

@@ -16,8 +16,6 @@ from dv_maintenance.files.thrift_compact import I32, STRUCT, Struct, ThriftError
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
-__all__ = ["MAGIC", "encoded", "footer_bytes", "framed", "open_parquet_file", "parsed", "read_footer", "without_claims"]
-
 MAGIC: Final = b"PAR1"
 _ENCRYPTED: Final = b"PARE"
 _END: Final = 8  # the footer's length, and the magic

@@ -25,19 +25,6 @@ from dv_maintenance.files.thrift_compact import (
 )
 from dv_maintenance.files.varint import varint
 
-__all__ = [
-    "Footer",
-    "Group",
-    "Part",
-    "Place",
-    "bloom_filter_size",
-    "composed",
-    "joined",
-    "moved",
-    "moved_offset_index",
-    "written_by",
-]
-
 # FileMetaData
 _SCHEMA, _ROWS, _GROUPS, _KEYS, _CREATED_BY, _ORDERS, _ENCRYPTION, _SIGNING = 2, 3, 4, 5, 6, 7, 8, 9
 # RowGroup

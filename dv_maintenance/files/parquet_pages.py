@@ -12,8 +12,6 @@ from typing import Final
 from dv_maintenance.files.thrift_compact import ThriftError, skip
 from dv_maintenance.files.varint import read_varint, unzigzag
 
-__all__ = ["PageError", "PageWalk"]
-
 _STOP, _STRUCT = 0, 12
 _INTEGERS: Final = frozenset({3, 4, 5, 6})
 # PageHeader

@@ -15,8 +15,6 @@ from typing import Any, Final
 from dv_maintenance.errors import DamagedTableError
 from dv_maintenance.files.varint import read_varint
 
-__all__ = ["BYTES", "INTS", "VARINT", "Message", "Shape", "parse", "text"]
-
 VARINT: Final = 0
 """Integers, booleans, enumerations."""
 BYTES: Final = 2

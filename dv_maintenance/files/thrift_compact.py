@@ -12,26 +12,6 @@ from typing import Final, NamedTuple, Self
 
 from dv_maintenance.files.varint import MAX_BYTES, read_varint, unzigzag, varint, zigzag
 
-__all__ = [
-    "BINARY",
-    "I16",
-    "I32",
-    "I64",
-    "LIST",
-    "STRUCT",
-    "Struct",
-    "ThriftError",
-    "Value",
-    "binary",
-    "elements",
-    "integer",
-    "list_header",
-    "list_of",
-    "next_field",
-    "number",
-    "skip",
-]
-
 I16: Final = 4
 I32: Final = 5
 I64: Final = 6

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["MAX_BYTES", "read_varint", "unzigzag", "varint", "zigzag"]
-
 MAX_BYTES: Final = 10
 """The maximum length of a number of 64 bits."""
 

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.capabilities import ChangeFeed, ChangeTask
     from dv_maintenance.tables.table import Table
 
-__all__ = ["read_changes"]
-
 _TYPE, _VERSION, _TIMESTAMP = CHANGE_COLUMNS
 
 

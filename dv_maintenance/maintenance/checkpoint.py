@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.reports import CheckpointReport
     from dv_maintenance.tables.table import Table
 
-__all__ = ["checkpoint"]
-
 
 def checkpoint(
     table: Table, *, clean_log: bool = False, dry_run: bool = False, now: int | None = None

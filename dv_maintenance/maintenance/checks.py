@@ -42,22 +42,6 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.model import ExpiredFiles, OldestDv, Snapshot
     from dv_maintenance.tables.table import Table
 
-__all__ = [
-    "CHECKS",
-    "ERASE_WITHIN",
-    "FSCK",
-    "LOG_CHECKS",
-    "OLDEST_DV",
-    "READABLE",
-    "RETENTION",
-    "Finding",
-    "Known",
-    "check_snapshot",
-    "check_table",
-    "readable",
-    "unreadable",
-]
-
 READABLE = "readable"
 ERASE_WITHIN = "erase_within"
 OLDEST_DV = "oldest_dv"

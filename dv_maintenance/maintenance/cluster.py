@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.model import Snapshot
     from dv_maintenance.tables.table import Table
 
-__all__ = ["cluster", "clustered_too", "plan_cluster"]
-
 # A larger unit takes no more files in (delta-spark: minCubeSize.threshold).
 _FULL: Final = 100 << 30
 _WORDS: Final[dict[Why, str]] = {

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.table import Table
     from dv_maintenance.tables.work import OutputFile, RewriteResult
 
-__all__ = ["ConvertReport", "convert"]
-
 _THREADS: Final = 16
 _SUFFIX: Final = ".parquet"
 _SHOWN: Final = 3

@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.model import Snapshot
     from dv_maintenance.tables.table import Table
 
-__all__ = ["ToErase", "Waiting", "to_erase"]
-
 # Unneeded files whose existence is checked one by one: those that are late, oldest first.
 _LOOKED_FOR: Final = 1000
 

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.model import Snapshot
     from dv_maintenance.tables.table import Table
 
-__all__ = ["DowngradeReport", "downgrade"]
-
 # Other writers may undo steps. After so many steps the downgrade gives up.
 _PATIENCE: Final = 10
 

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.table import Table
     from dv_maintenance.tables.work import ScanTask, SourceFile
 
-__all__ = ["JOBS", "EngineSqlReport", "SqlSession", "engine_sql"]
-
 JOBS: Final = ("optimize", "purge", "vacuum")
 _HEAD_THREADS: Final = 16
 

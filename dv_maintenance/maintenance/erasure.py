@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.model import Snapshot
     from dv_maintenance.tables.table import Table
 
-__all__ = ["plan_purge_since", "removable_from"]
-
 
 def plan_purge_since(table: Table, since: int) -> MaintenancePlan:
     """A plan for the newest version that purges every deletion vector (DV) that version ``since`` did not have.

@@ -11,8 +11,6 @@ from dv_maintenance.report import Report
 from dv_maintenance.tables.model import Snapshot, parse_partition
 from dv_maintenance.units import count, iso_timestamp
 
-__all__ = ["Counts", "Health", "PartitionHealth", "health", "total"]
-
 _HEALTH: Final = "health"
 
 

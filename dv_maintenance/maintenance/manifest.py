@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.model import HistoryEntry, Snapshot
     from dv_maintenance.tables.table import Table
 
-__all__ = ["files_changed", "manifests_written", "no_manifests", "plan_manifests", "write_manifests"]
-
 # Commits to read before reading them all: two changes of files rarely have more between them.
 _RECENT = 8
 # The folder is a convention of the readers (Hive's SymlinkTextInputFormat tables), the same for every format.

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.reports import PublishReport
     from dv_maintenance.tables.table import Table
 
-__all__ = ["publish"]
-
 
 def publish(table: Table, *, dry_run: bool = False) -> PublishReport:
     """Publish every ratified commit that the catalog still holds, and tell the catalog.

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.model import Snapshot
     from dv_maintenance.tables.table import Table
 
-__all__ = ["OUTPUTS", "check_output", "chosen_schema", "read", "write_rows"]
-
 # What readers of CSV would take for structure, or trim.
 _QUOTED = re.compile(r'[",\r\n]|^\s|\s$')
 

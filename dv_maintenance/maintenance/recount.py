@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.table import Table
     from dv_maintenance.tables.work import SourceFile
 
-__all__ = ["RecountReport", "recount"]
-
 _THREADS: Final = 16
 
 

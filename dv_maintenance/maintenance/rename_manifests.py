@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.reports import RenameReport
     from dv_maintenance.tables.table import Table
 
-__all__ = ["rename_manifests"]
-
 
 def rename_manifests(table: Table, *, dry_run: bool = False, now: int | None = None) -> RenameReport:
     """Rename all manifests, or continue where an interrupted run stopped.

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.reports import RestoreReport
     from dv_maintenance.tables.table import Table
 
-__all__ = ["restore"]
-
 
 def restore(
     table: Table,

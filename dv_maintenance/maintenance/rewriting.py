@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.model import Snapshot
     from dv_maintenance.tables.table import Table
 
-__all__ = ["PURGE", "RewriteRequest", "missing_partitions", "requested"]
-
 
 @dataclass(frozen=True, slots=True)
 class RewriteRequest:

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.reports import UndeleteReport
     from dv_maintenance.tables.table import Table
 
-__all__ = ["undelete"]
-
 
 def undelete(
     table: Table, *, since: int | None = None, until: int | None = None, dry_run: bool = False

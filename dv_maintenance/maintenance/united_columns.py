@@ -19,8 +19,6 @@ from dv_maintenance.errors import RefusedError
 if TYPE_CHECKING:
     from dv_maintenance.tables.work import OutputFile
 
-__all__ = ["UnitedColumns", "united_columns"]
-
 _OF_NOTHING: Final = pa.int32()
 """The type of a column that has no value in any file, as in Spark."""
 _READ_FROM_NOTHING: Final = frozenset({pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float64(), pa.date32()})

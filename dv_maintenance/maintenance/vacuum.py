@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.reports import VacuumReport
     from dv_maintenance.tables.table import Table
 
-__all__ = ["foreseen", "vacuum"]
-
 _log = logging.getLogger(__name__)
 
 

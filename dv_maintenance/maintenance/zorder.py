@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.rows import ColumnBounds
     from dv_maintenance.tables.table import Table
 
-__all__ = ["orderable", "plan_zorder", "zorder"]
-
 # The curve distinguishes so many columns in its 64 bits; Delta recommends at most four.
 _MAX_COLUMNS: Final = 16
 _WORDS: Final[dict[Why, str]] = {

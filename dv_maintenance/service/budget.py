@@ -12,8 +12,6 @@ from typing import Final, TypeVar
 
 from dv_maintenance.errors import StorageUnavailableError
 
-__all__ = ["NOT_REACHED", "NotReached", "within_budget"]
-
 T = TypeVar("T")
 S = TypeVar("S")
 P = TypeVar("P")

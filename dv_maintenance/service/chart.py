@@ -14,8 +14,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["INLINE", "Bar", "Picture", "bar_chart", "fits_inline"]
-
 # Markdown is shown in place below this many UTF-16 units.
 INLINE: Final = 1000
 # With short labels; the length decides what fits.

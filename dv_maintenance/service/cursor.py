@@ -14,8 +14,6 @@ from dv_maintenance.service.inspection import Inspection
 if TYPE_CHECKING:
     from dv_maintenance.service.tables_file import Job
 
-__all__ = ["Cursor", "TableState"]
-
 _LETTERS: Mapping[Job, str] = {"optimize": "o", "vacuum": "v", "manifest": "m"}
 _FORM = 5
 

@@ -9,8 +9,6 @@ from dv_maintenance.errors import UsageError
 if TYPE_CHECKING:
     from dv_maintenance.tables.table import Table
 
-__all__ = ["last_data_version"]
-
 # Commits to read before reading them all: maintenance rarely makes more in a row.
 _WINDOW = 50
 

@@ -16,8 +16,6 @@ from dv_maintenance.units import format_instant
 if TYPE_CHECKING:
     from dv_maintenance.service.due import RunRequest
 
-__all__ = ["AT_ONCE", "Attempts", "Decision", "Facts", "decide"]
-
 AT_ONCE = 3
 """Runs of the same work that follow each other without a pause."""
 _HOUR = 3_600_000

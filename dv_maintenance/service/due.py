@@ -15,8 +15,6 @@ from dv_maintenance.service.tables_file import Job
 if TYPE_CHECKING:
     from dv_maintenance.service.inspection import Inspection
 
-__all__ = ["SHARED_BY", "RunRequest", "key_of", "runs_of", "together", "without_rewrites"]
-
 SHARED_BY: Final = 50
 """Tables at most that one run vacuums. What starting a run costs is then little for each of them."""
 

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from dv_maintenance.engine.spark import SparkEngine
     from dv_maintenance.tables.table import Table
 
-__all__ = ["EngineOf", "OnProgress", "spark_of"]
-
 EngineOf = Callable[[], "Engine"]
 """Starts an engine. Called only if there is work, so that a run with nothing to do starts no Spark."""
 

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from dv_maintenance.service.tables_file import TableSettings
     from dv_maintenance.tables.table import Table
 
-__all__ = ["purge_erased_rows", "sum_up"]
-
 
 def purge_erased_rows(
     watched: TableSettings,

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from dv_maintenance.service.tables_file import TableSettings
     from dv_maintenance.tables.table import Probe
 
-__all__ = ["Evaluation", "Limits", "Orchestrator", "evaluate"]
-
 _log = logging.getLogger(__name__)
 
 _SHOWN_NOTES = 20

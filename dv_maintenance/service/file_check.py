@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from dv_maintenance.config import Document, Location
     from dv_maintenance.service.tables_file import TableSettings
 
-__all__ = ["check_file", "remarks"]
-
 _AT_ONCE: Final = 16
 
 

@@ -38,8 +38,6 @@ from dv_maintenance.tables.table import Probe, Table
 from dv_maintenance.tracing import span
 from dv_maintenance.units import count, format_duration, format_size
 
-__all__ = ["Downstream", "Inspection", "Seen", "inspect_table", "inspect_tables", "read_state", "reads_now"]
-
 _log = logging.getLogger(__name__)
 
 _JOBS: tuple[Job, ...] = ("optimize", "vacuum")

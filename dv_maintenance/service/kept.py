@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.model import Snapshot
     from dv_maintenance.tables.table import Table
 
-__all__ = ["LIMIT", "KeptSnapshots", "kept_snapshots"]
-
 LIMIT: Final = 1 << 30
 """Bytes of all kept snapshots of a process, unless ``DVM_KEPT_MEMORY`` says otherwise. One table may take half."""
 _VARIABLE: Final = "DVM_KEPT_MEMORY"

@@ -22,8 +22,6 @@ from dv_maintenance.storage import absolute_uri
 from dv_maintenance.tables import open_table
 from dv_maintenance.units import iso_timestamp
 
-__all__ = ["ORDERS", "LakeTable", "Order", "as_checked", "in_folder", "rank", "scan"]
-
 _THREADS: Final = 16
 
 Order = Literal["worst", "dvs", "deleted", "oldest", "small", "removable", "name"]

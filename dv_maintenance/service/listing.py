@@ -14,8 +14,6 @@ from dv_maintenance.tables.find import FoundTable, find_tables
 if TYPE_CHECKING:
     from dv_maintenance.service.tables_file import TableSettings, TablesFolder, WatchConfig
 
-__all__ = ["Listing"]
-
 _FORM: Final = 1
 
 

@@ -22,8 +22,6 @@ from dv_maintenance.errors import StorageUnavailableError, UsageError, redacted
 if TYPE_CHECKING:
     from dv_maintenance.service.lake import LakeTable
 
-__all__ = ["LastRun", "exposition", "publish"]
-
 _PUSH_SECONDS: Final = 10
 # What a push replaces: the group of this job.
 _GROUP: Final = "/metrics/job/dvm"

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.model import Snapshot
     from dv_maintenance.tables.table import Probe, Table
 
-__all__ = ["Observation", "Observer"]
-
 
 @dataclass(frozen=True, slots=True)
 class Observation:

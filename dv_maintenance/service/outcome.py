@@ -13,8 +13,6 @@ from dv_maintenance.service.chart import Picture
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
-__all__ = ["Column", "Number", "Outcome", "TableReport"]
-
 Number = bool | int | float | str
 """A value that can be plotted, a name, or a boolean."""
 

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from dv_maintenance.maintenance.planning.groups import StepGroup
     from dv_maintenance.maintenance.planning.steps import PlanStep
 
-__all__ = ["PlanView", "StepTable", "markdown", "plan_view"]
-
 
 @dataclass(frozen=True, slots=True)
 class StepTable:

@@ -6,8 +6,6 @@ import logging
 import time
 from collections.abc import Callable
 
-__all__ = ["progress_log"]
-
 # Each line is an event in Dagster's storage; a big run finishes thousands of rewrites.
 _SECONDS_BETWEEN = 10.0
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-__all__ = ["merged", "widest_range"]
-
 # At most so many partitions without work between two with work: including them (a plan has no step for them) is cheaper
 # than another run.
 _BRIDGED = 7

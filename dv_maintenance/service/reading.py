@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from dv_maintenance.tables.table import Table
 
-__all__ = ["changes", "rows", "rows_where"]
-
 
 def rows(
     table: Table,

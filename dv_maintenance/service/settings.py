@@ -14,22 +14,6 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from dv_maintenance.maintenance.scheduling.window import valid_zone
 from dv_maintenance.service import cron
 
-__all__ = [
-    "JOBS",
-    "Job",
-    "Keys",
-    "NamedAsset",
-    "Reads",
-    "Report",
-    "Schedule",
-    "ScheduledJob",
-    "Sensor",
-    "Spark",
-    "Status",
-    "as_texts",
-    "scheduled_jobs",
-]
-
 Job = Literal["optimize", "vacuum", "manifest"]
 Status = Literal["running", "stopped"]
 JOBS: tuple[Job, ...] = ("optimize", "vacuum", "manifest")

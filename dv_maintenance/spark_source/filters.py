@@ -19,8 +19,6 @@ from dv_maintenance.tables.predicate import (
 if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter
 
-__all__ = ["predicate_of"]
-
 
 def predicate_of(filters: Iterable[Filter]) -> Predicate:
     """The conjunction of ``filters``, in the columns' logical names."""

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.model import Snapshot
     from dv_maintenance.tables.work import ScanTask
 
-__all__ = ["in_zone"]
-
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 

@@ -11,8 +11,6 @@ from zoneinfo import ZoneInfo
 
 from dv_maintenance.errors import UsageError
 
-__all__ = ["ReadOptions"]
-
 _STORAGE: Final = "storage."
 _KNOWN: Final = ("path", "versionAsOf", "timestampAsOf", "timeZone", "columns", "splitBytes")
 _SPLIT_BYTES: Final = 128 << 20

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.model import Snapshot
     from dv_maintenance.tables.predicate import Predicate
 
-__all__ = ["CAN_PUSH_FILTERS", "DvDeltaFilteringSource", "DvDeltaSource"]
-
 CAN_PUSH_FILTERS: Final = hasattr(spark, "Filter")
 """From PySpark 4.1 on."""
 

@@ -12,8 +12,6 @@ from dv_maintenance.tables.model import LIMITED
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-__all__ = ["nullable", "spark_schema"]
-
 
 def spark_schema(schema: pa.Schema) -> StructType:
     """A schema in which every column may be null: NOT NULL is a rule for writers, and an optimizer that trusts it

@@ -14,8 +14,6 @@ from typing import Final, NamedTuple
 
 from dv_maintenance.remedies import Remedy, option
 
-__all__ = ["Diagnosis", "diagnose", "without_answers"]
-
 _USUAL: Final = "check the network, the permissions and the storage options, then run again"
 _KEYS: Final[Mapping[str, Remedy]] = {
     "S3": Remedy(

@@ -16,8 +16,6 @@ from dv_maintenance.errors import (
 )
 from dv_maintenance.storage.diagnosis import diagnose, without_answers
 
-__all__ = ["Cause", "FileExistsAlreadyError", "Handle", "storage_errors", "storage_failure", "whole"]
-
 _Bytes = TypeVar("_Bytes", bytes, memoryview)
 
 

@@ -19,8 +19,6 @@ from dv_maintenance.storage.paths import absolute_uri
 if TYPE_CHECKING:
     from dv_maintenance.access import Access
 
-__all__ = ["NO_NAMES", "Fence", "StoreName", "probe_path", "prove", "prove_at_once", "try_to_put"]
-
 NO_NAMES: Final = frozenset({"", ".", ".."})
 
 

@@ -9,8 +9,6 @@ from queue import Full, Queue
 from threading import Event
 from typing import Final, Generic, TypeVar
 
-__all__ = ["interleaved"]
-
 T = TypeVar("T")
 _AHEAD: Final = 2  # items that each thread may be ahead
 _PATIENCE: Final = 0.1  # seconds after which a waiting thread looks whether anyone still listens

@@ -15,8 +15,6 @@ from urllib.parse import quote, unquote
 
 from dv_maintenance.errors import UsageError, redacted
 
-__all__ = ["NOT_PLAIN", "FileInfo", "Place", "RawName", "absolute_uri", "plain_uri", "staged_for"]
-
 # Characters that Hadoop's Path.toUri leaves alone; everything else in a local path is percent-encoded in our URIs.
 _SAFE: Final = "/!$&'()*+,;=:@-._~"
 _SCHEMES = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfs": "abfss"}

@@ -15,8 +15,6 @@ from dv_maintenance.storage.guards import StoreName, probe_path
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Rehearsal"]
-
 
 @dataclass(slots=True)
 class _Written:

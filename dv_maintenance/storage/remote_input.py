@@ -18,8 +18,6 @@ import pyarrow as pa
 
 from dv_maintenance.storage.failures import Handle, storage_errors, whole
 
-__all__ = ["RemoteInput", "remote_input"]
-
 _REQUEST_BYTES: Final = 8 << 20
 # Of each file: as much as Arrow reads at once, so that the next row group comes in while one is decoded.
 _UNREAD_BYTES: Final = 32 << 20

@@ -21,8 +21,6 @@ from dv_maintenance.storage.failures import storage_errors
 if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
 
-__all__ = ["stored_sizes"]
-
 _THREADS: Final = 32
 _RANGE: Final = 1000  # names that one thread looks for; so many are a page of a listing
 _LONGEST: Final = 10_000

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.capabilities import AdoptingTable
     from dv_maintenance.tables.table import Table
 
-__all__ = ["open_adopting_table", "open_table"]
-
 
 def open_table(place: str, format: str | None = None, storage_options: Mapping[str, str] | None = None) -> Table:
     """The table at a path or URI, or of a catalog: ``FORMAT:CATALOG.NAMESPACE.TABLE``, for formats that ask catalogs.

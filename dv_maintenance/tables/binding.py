@@ -16,8 +16,6 @@ from operator import attrgetter
 from types import MethodType
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
-__all__ = ["Method", "Receiver", "deferred"]
-
 A = TypeVar("A")
 P = ParamSpec("P")
 R = TypeVar("R")

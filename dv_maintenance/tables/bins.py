@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.model import FileKey, Snapshot
     from dv_maintenance.tables.work import RewriteBin
 
-__all__ = ["taken"]
-
 T = TypeVar("T")
 
 

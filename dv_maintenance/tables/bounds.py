@@ -15,8 +15,6 @@ from dv_maintenance.files.arrays import bools, int64s, strings
 from dv_maintenance.tables.predicate import Bounds
 from dv_maintenance.tables.rows import ColumnBounds
 
-__all__ = ["both", "columns_of", "table_of"]
-
 
 def both(one: Bounds | None, other: Bounds | None) -> Bounds:
     """What two sources together say; ``None``: nothing."""

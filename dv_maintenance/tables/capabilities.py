@@ -28,31 +28,6 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.rows import AddedFile
     from dv_maintenance.tables.work import ScanTask, SourceFile
 
-__all__ = [
-    "CHANGE_COLUMNS",
-    "AdoptingTable",
-    "ChangeFeed",
-    "ChangeFeedTable",
-    "ChangeTask",
-    "CheckpointableTable",
-    "DowngradableTable",
-    "DowngradeStep",
-    "EngineName",
-    "EngineOnlyTable",
-    "EngineSqlTable",
-    "FileFault",
-    "OrderableTable",
-    "PreflightTable",
-    "ProtectingTable",
-    "QueryableTable",
-    "RecountableTable",
-    "RenamableManifestsTable",
-    "RestorableTable",
-    "SymlinkManifestTable",
-    "UndeletableTable",
-    "WaitingRows",
-]
-
 
 # The columns that a change feed adds to those of a table.
 CHANGE_COLUMNS = pa.schema(

@@ -10,8 +10,6 @@ from dv_maintenance.dv.vector import DeletionVector
 from dv_maintenance.errors import DamagedDeletionVectorError, UsageError
 from dv_maintenance.tables.registry import each_format, formats
 
-__all__ = ["load"]
-
 Reader = Callable[[DvRef, Fetch], DeletionVector]
 
 

@@ -11,8 +11,6 @@ from dv_maintenance.tables.model import ExpiringFiles
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["by_day"]
-
 _DAY = 86_400_000
 
 

@@ -12,8 +12,6 @@ from dv_maintenance.tables.table import Table
 if TYPE_CHECKING:
     from dv_maintenance.tables.model import Snapshot
 
-__all__ = ["FILE_CHANGES", "FileCommit", "FileLog", "FileLogTable"]
-
 # One row per logical file that a commit added or removed. Commits come in order, and the removed files of each come
 # first. A new deletion vector (DV) on a file makes two rows: the file without it, or with the earlier one, is removed;
 # the file with the new one is added.

@@ -11,8 +11,6 @@ from dv_maintenance.errors import DvMaintenanceError, UsageError
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables.registry import detect
 
-__all__ = ["FoundTable", "find_tables"]
-
 _THREADS: Final = 16
 # A prefix without tables would be listed folder by folder. An error that requests a closer prefix is cheaper.
 _MAX_FOLDERS: Final = 20_000

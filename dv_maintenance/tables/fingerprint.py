@@ -11,8 +11,6 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import types
 
-__all__ = ["Fingerprint", "RowSums", "fingerprint", "row_hashes"]
-
 _MASK: Final = (1 << 64) - 1
 _NULL: Final = np.uint64(0x9E3779B97F4A7C15)
 # Odd constants of SplitMix64, and one seed for each half of the digest.

@@ -21,20 +21,6 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.model import Snapshot
     from dv_maintenance.tables.work import SourceFile
 
-__all__ = [
-    "DATA",
-    "DV",
-    "INDEX",
-    "NEEDED",
-    "WAITING",
-    "FsckTable",
-    "LogFault",
-    "Needed",
-    "Repair",
-    "needed",
-    "row_numbers",
-]
-
 DATA = "data"
 DV = "dv"
 WAITING = "waiting"

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.table import Replacement, Table
     from dv_maintenance.tables.work import OutputFile
 
-__all__ = ["Input", "check_committable", "check_replacements", "check_stored", "wrong"]
-
 _HEAD_THREADS: Final = 16
 
 

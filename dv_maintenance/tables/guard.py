@@ -19,8 +19,6 @@ from dv_maintenance.units import count
 if TYPE_CHECKING:
     from dv_maintenance.tables.model import ExpiredFile
 
-__all__ = ["DEFAULT_SHARE", "NO_GUARD", "QUARANTINE_RETENTION", "VACUUM_DEFAULTS", "VacuumGuard", "VacuumRequest"]
-
 DEFAULT_SHARE: Final = 0.5
 QUARANTINE_RETENTION: Final = 7 * 86_400_000
 _SMALL: Final = 100  # files: the default cap ignores runs that delete fewer

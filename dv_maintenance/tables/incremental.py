@@ -9,8 +9,6 @@ from dv_maintenance.tables.table import Table
 if TYPE_CHECKING:
     from dv_maintenance.tables.model import Snapshot
 
-__all__ = ["AdvancingTable"]
-
 
 @runtime_checkable
 class AdvancingTable(Table, Protocol):

@@ -19,27 +19,6 @@ import pyarrow as pa
 if TYPE_CHECKING:
     from dv_maintenance.tables.partition_spec import PartitionSpec
 
-__all__ = [
-    "FILES_SCHEMA",
-    "LIMITED",
-    "REQUIRED",
-    "SEQUENCE",
-    "SINCE",
-    "Change",
-    "Changes",
-    "ExpiredFile",
-    "ExpiredFiles",
-    "FileKey",
-    "HistoryEntry",
-    "OldestDv",
-    "Since",
-    "Snapshot",
-    "hive_folder",
-    "parse_partition",
-    "partition_name",
-    "value_name",
-]
-
 # One row per live data file. Formats may add columns after these, and define the type of `dv`.
 FILES_SCHEMA = pa.schema(
     [

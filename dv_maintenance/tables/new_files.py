@@ -14,8 +14,6 @@ from dv_maintenance.storage import FileExistsAlreadyError
 if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
 
-__all__ = ["NewFiles", "create_once"]
-
 
 @dataclass(slots=True)
 class NewFiles:

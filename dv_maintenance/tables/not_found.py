@@ -13,8 +13,6 @@ from dv_maintenance.tables.registry import detect, formats
 if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
 
-__all__ = ["not_found"]
-
 # Folders to look into for tables: an answer within a second, also from an object store.
 _FOLDERS = 20
 _CHECK = Remedy("check the path, and {} if it is in object storage", (setting("storage_options"),))

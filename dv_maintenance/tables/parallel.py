@@ -8,8 +8,6 @@ from typing import Final, TypeVar
 
 from dv_maintenance.storage import Storage
 
-__all__ = ["in_parallel"]
-
 _THREADS: Final = 16
 T = TypeVar("T")
 R = TypeVar("R")

@@ -14,8 +14,6 @@ from dv_maintenance.storage.failures import storage_failure
 if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
 
-__all__ = ["stored_schema"]
-
 
 def stored_schema(storage: Storage, path: str) -> pa.Schema:
     """The schema in the footer of a file, as Arrow reads it.

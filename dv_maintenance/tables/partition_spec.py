@@ -19,8 +19,6 @@ from dv_maintenance.tables.model import parse_partition, partition_name
 from dv_maintenance.tables.partition_values import Kind, days_of, value_of
 from dv_maintenance.tables.predicate import Bounds, exactly
 
-__all__ = ["SPEC_ID", "PartitionField", "PartitionSpec", "by_columns", "fields_of", "only", "values_in"]
-
 SPEC_ID: Final = "spec_id"
 """In names of partitions, the number of the specification. Names of the first one, 0, leave it out, so that they do not
 change when a table gets its second.

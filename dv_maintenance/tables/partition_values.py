@@ -15,8 +15,6 @@ from typing import Final, Literal, NoReturn, TypeAlias
 import pyarrow as pa
 import pyarrow.types as pt
 
-__all__ = ["Kind", "days_of", "example_of", "sql_type", "value_of"]
-
 Kind: TypeAlias = 'pa.DataType | Literal["year", "month", "hour"]'
 """A type; or a period of time, such as ``2026-11``, whose value is its number counted from the first one of 1970."""
 

@@ -20,26 +20,6 @@ from typing import Any, Final, Literal
 import pyarrow as pa
 from pyarrow import types
 
-__all__ = [
-    "And",
-    "Bounds",
-    "Column",
-    "Compare",
-    "IsIn",
-    "IsNull",
-    "Not",
-    "Operator",
-    "Or",
-    "Predicate",
-    "StartsWith",
-    "Unknown",
-    "bind",
-    "columns_of",
-    "comparable",
-    "exactly",
-    "may_be_true",
-]
-
 Column = tuple[str, ...]
 """A path of field names as users know them; more than one name for a field of a struct."""
 

@@ -26,8 +26,6 @@ from dv_maintenance.errors import (
 )
 from dv_maintenance.tracing import span
 
-__all__ = ["Overtaken", "Published", "Rules", "publish"]
-
 _log = logging.getLogger(__name__)
 
 DraftT = TypeVar("DraftT")

@@ -26,18 +26,6 @@ from dv_maintenance.tables.sweep import delete_batch, remove_empty_folders
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = [
-    "QUARANTINE",
-    "Restored",
-    "UndeleteRules",
-    "empty",
-    "new_batch",
-    "put_back",
-    "quarantined",
-    "set_aside",
-    "undelete",
-]
-
 QUARANTINE: Final = "_dvm_quarantine"
 _FORMAT: Final = "%Y-%m-%dT%H-%M-%SZ"
 _BATCH: Final = re.compile(r"(\d{4}-\d\d-\d\dT\d\d-\d\d-\d\dZ)-[0-9a-f]{8}")

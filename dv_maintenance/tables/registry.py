@@ -20,23 +20,6 @@ if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
     from dv_maintenance.tables.table import Table
 
-__all__ = [
-    "CATALOGS",
-    "CatalogTable",
-    "Location",
-    "TableFormat",
-    "at_location",
-    "at_root",
-    "detect",
-    "detect_on_disk",
-    "each_format",
-    "format_called",
-    "formats",
-    "in_catalog",
-    "known_format",
-    "register",
-]
-
 CATALOGS: Final = "DVM_CATALOGS"
 """The environment variable that names the file with the catalogs."""
 _ENTRY_POINTS: Final = "dv_maintenance.table_formats"

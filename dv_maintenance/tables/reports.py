@@ -10,8 +10,6 @@ from dv_maintenance.report import Report
 from dv_maintenance.tables.model import ExpiredFiles, ExpiringFiles
 from dv_maintenance.units import iso_timestamp
 
-__all__ = ["CheckpointReport", "ManifestReport", "RenameReport", "RestoreReport", "UndeleteReport", "VacuumReport"]
-
 
 class _Number:
     """How many of the expired files are of a kind."""

@@ -17,22 +17,6 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.model import FileKey, Snapshot
     from dv_maintenance.tables.work import OutputFile
 
-__all__ = [
-    "AddedFile",
-    "ChangesOutcome",
-    "ColumnBounds",
-    "DeletedRows",
-    "DeletesOnly",
-    "Partitioner",
-    "RowChanges",
-    "RowLevelTable",
-    "RowRules",
-    "RowWriteTask",
-    "rehearsed",
-    "row_id_name",
-    "unused",
-]
-
 
 def row_id_name(schema: pa.Schema) -> str:
     """The name of the column that carries row ids in scan tasks and in written files.

@@ -14,8 +14,6 @@ import pyarrow as pa
 from dv_maintenance.files.arrays import combined, null_column
 from dv_maintenance.tables.model import Since
 
-__all__ = ["spliced"]
-
 # A column that would get more chunks is copied: each chunk slows every function on the column a little.
 _MOST: Final = 4096
 

@@ -12,8 +12,6 @@ from dv_maintenance.errors import RefusedError, StorageError
 if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
 
-__all__ = ["delete_batch", "remove_empty_folders"]
-
 _log = logging.getLogger(__name__)
 
 

@@ -26,8 +26,6 @@ else:
 
     SnapshotT = TypeVar("SnapshotT", bound=Snapshot)
 
-__all__ = ["CommitOutcome", "Probe", "Rebased", "Replacement", "SkippingTable", "Table", "reasons_of"]
-
 _REASONS_SHOWN: Final = 3
 
 

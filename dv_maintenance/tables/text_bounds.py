@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["above"]
-
 
 def above(text: str, length: int) -> str | None:
     """An upper bound of ``text`` with at most ``length`` characters; ``None`` if none exists."""

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.guard import VacuumGuard
     from dv_maintenance.tables.model import ExpiredFile, ExpiringFiles
 
-__all__ = ["Plan", "Rules", "Sweep", "run"]
-
 _log = logging.getLogger(__name__)
 
 BATCH = 1000  # files deleted between two checks

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 
 from dv_maintenance.tables.model import Change, Changes
 
-__all__ = ["NumberedVersions", "numbered_changes"]
-
 
 class NumberedVersions:
     """See ``Table``."""

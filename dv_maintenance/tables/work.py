@@ -10,22 +10,6 @@ import pyarrow as pa
 
 from dv_maintenance.tables.model import FileKey
 
-__all__ = [
-    "DEFAULT",
-    "EXACT_INSTANTS",
-    "NAMES",
-    "ColumnStats",
-    "DvRef",
-    "OutputFile",
-    "RewriteBin",
-    "RewriteResult",
-    "RewriteTask",
-    "RowDefault",
-    "ScanTask",
-    "SourceFile",
-]
-
-
 EXACT_INSTANTS = b"dvm:instants"
 """Metadata key of a ``ScanTask``'s schema. Its presence says that timestamps with a local time zone are in UTC in files
 that do not name a zone.

@@ -28,17 +28,6 @@ if TYPE_CHECKING:
     from dv_maintenance.testing.memory import MemoryTable
     from dv_maintenance.testing.memory_log import MemoryLog
 
-__all__ = [
-    "DeltaBackend",
-    "IcebergBackend",
-    "LanceBackend",
-    "MemoryBackend",
-    "NamedMemoryBackend",
-    "PaimonBackend",
-    "Row",
-    "TableBackend",
-]
-
 # id, partition, value.
 Row = tuple[int, str | None, str]
 

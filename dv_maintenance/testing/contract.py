@@ -39,8 +39,6 @@ from dv_maintenance.testing.contract_partitions import PartitionContract
 from dv_maintenance.testing.file_logs import check_windows
 from dv_maintenance.testing.history import InterferingEngine, TableHistory, require
 
-__all__ = ["TableContract"]
-
 HOUR = 3_600_000
 
 

@@ -15,8 +15,6 @@ from dv_maintenance.tables.predicate import Compare, IsNull, Not, Predicate, Sta
 from dv_maintenance.testing.backends import Row
 from dv_maintenance.testing.history import TableHistory, require
 
-__all__ = ["PartitionContract"]
-
 
 class PartitionContract:
     """Part of ``TableContract``."""

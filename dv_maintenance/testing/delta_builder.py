@@ -46,8 +46,6 @@ from dv_maintenance.tables.dv_codecs import load
 from dv_maintenance.tables.model import FileKey, partition_name
 from dv_maintenance.tables.work import OutputFile, RewriteBin, SourceFile
 
-__all__ = ["DeltaBuilder", "DvStyle", "Where"]
-
 DvStyle = Literal["file", "inline", "absolute"]
 # Which rows to delete: a function of each batch, or physical positions by the file's path in the log.
 Where = Callable[[pa.RecordBatch], pa.BooleanArray] | Mapping[str, Iterable[int]]

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
     from dv_maintenance.testing.backends import TableBackend
 
-__all__ = ["DISTURBED", "DisturbedHistories"]
-
 _COUNT: Final = int(os.environ.get("DVM_FAULTS", "0"))
 DISTURBED = settings(HISTORIES, max_examples=_COUNT or 1, stateful_step_count=20 if _COUNT else 6)
 

@@ -10,8 +10,6 @@ from typing import ClassVar, Final
 
 from dv_maintenance.testing.faults import Fault
 
-__all__ = ["DISK", "LOCAL_STORE", "REMOTE", "Errors"]
-
 
 class Errors(ABC):
     """The errors of one kind of storage."""

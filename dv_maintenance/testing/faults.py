@@ -33,8 +33,6 @@ from enum import StrEnum
 from random import Random
 from typing import Final, Protocol
 
-__all__ = ["Call", "Fault", "Faults", "Kill", "Killed", "Meanwhile", "Recorder", "Script"]
-
 
 class Fault(StrEnum):
     """A fault that may happen to a call."""

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from dv_maintenance.testing.fault_errors import Errors
     from dv_maintenance.testing.faults import Script
 
-__all__ = ["FaultyAccess", "injected"]
-
 _T = TypeVar("_T")
 
 _DELAY: Final = 0.002  # seconds

@@ -11,8 +11,6 @@ from dv_maintenance.tables.model import FileKey, Snapshot
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["LiveFile", "check_steps", "check_windows", "live_files", "moved"]
-
 _FAR = 1 << 60  # milliseconds
 
 

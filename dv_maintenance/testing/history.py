@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.table import Table
     from dv_maintenance.tables.work import RewriteResult, RewriteTask
 
-__all__ = ["InterferingEngine", "Moment", "TableHistory", "needed_files", "require"]
-
 
 class Moment(NamedTuple):
     """A time between two operations, epoch milliseconds, and the newest version at that time."""

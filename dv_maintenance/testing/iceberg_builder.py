@@ -25,8 +25,6 @@ from dv_maintenance.tables.iceberg.layout import Layout
 from dv_maintenance.tables.iceberg.rows.tasks import stored_source
 from dv_maintenance.tables.iceberg.snapshot import IcebergSnapshot, load_snapshot
 
-__all__ = ["IcebergBuilder"]
-
 _TYPES: Final = {"long": pa.int64(), "string": pa.string(), "int": pa.int32(), "double": pa.float64()}
 _EXISTING, _ADDED, _DELETED = 0, 1, 2
 _DATA, _DELETES = 0, 1

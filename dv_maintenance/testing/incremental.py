@@ -12,8 +12,6 @@ from dv_maintenance.tables.incremental import AdvancingTable
 from dv_maintenance.tables.model import Snapshot
 from dv_maintenance.tables.table import Table
 
-__all__ = ["check_advanced", "decision"]
-
 # By thresholds that little meets and that much meets, and by what readers paid.
 _POLICIES: Final = (
     Policy(max_deleted_ratio=0.3),

@@ -9,8 +9,6 @@ from typing import Any, Protocol
 
 from dv_maintenance.access import Access
 
-__all__ = ["Bucket", "Folder", "TableLocation"]
-
 
 class TableLocation(Protocol):
     """A place that holds only the table."""

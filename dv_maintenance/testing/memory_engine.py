@@ -11,8 +11,6 @@ from uuid import uuid4
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables.work import OutputFile, RewriteResult, RewriteTask
 
-__all__ = ["MemoryEngine", "write_file"]
-
 
 @dataclass
 class MemoryEngine:

@@ -15,8 +15,6 @@ from dv_maintenance.tables.model import FileKey
 from dv_maintenance.tables.partition_spec import PartitionSpec
 from dv_maintenance.tables.registry import Location
 
-__all__ = ["File", "MemoryCatalog", "MemoryLog", "NamedTable", "Version"]
-
 
 @dataclass(frozen=True, slots=True)
 class File:

@@ -28,8 +28,6 @@ from dv_maintenance.tables.paimon.log.schema import newest_schema
 from dv_maintenance.tables.paimon.rows.partitions import folder_name
 from dv_maintenance.tables.paimon.snapshot import PaimonSnapshot, load_snapshot
 
-__all__ = ["PaimonBuilder"]
-
 _STATS: Final = (
     '{"type":"record","name":"%s","fields":[{"name":"_MIN_VALUES","type":"bytes"},{"name":"_MAX_VALUES","type":"bytes"},'
     '{"name":"_NULL_COUNTS","type":["null",{"type":"array","items":["null","long"]}],"default":null}]}'

@@ -34,8 +34,6 @@ from dv_maintenance.testing.file_logs import check_steps
 from dv_maintenance.testing.history import InterferingEngine, TableHistory
 from dv_maintenance.testing.incremental import check_advanced
 
-__all__ = ["HISTORIES", "Judge", "TableHistories"]
-
 # Another reader: the live rows of the table at a place, at a version.
 Judge = Callable[[Path, int], pa.Table]
 

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from dv_maintenance.testing.locations import TableLocation
     from dv_maintenance.testing.verbs import Verb
 
-__all__ = ["ORPHAN_AGE", "Trial"]
-
 # The ``done`` of an error which guarantees that nothing has changed.
 _NOTHING = re.compile(r"nothing was changed|(?!.*(?:not known|begun)).*nothing was committed")
 

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.rows import RowLevelTable
     from dv_maintenance.tables.work import ScanTask
 
-__all__ = ["VERBS", "Verb", "deletion", "row_work", "verbs_of"]
-
 # Rows by id, as ``TableHistory.rows``.
 Rows = Mapping[int, Row]
 # Ids to delete, and rows to write: an id in both is an update.

@@ -28,8 +28,6 @@ from dv_maintenance.tables.registry import Location
 if TYPE_CHECKING:
     from dv_maintenance.catalogs import CatalogSettings
 
-__all__ = ["UnityTable", "located"]
-
 _FRESH: Final = 5.0  # seconds
 _MANAGED: Final = "MANAGED"
 _EXTERNAL: Final = "EXTERNAL"

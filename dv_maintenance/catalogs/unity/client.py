@@ -25,8 +25,6 @@ from dv_maintenance.errors import (
 if TYPE_CHECKING:
     from dv_maintenance.catalogs import CatalogSettings
 
-__all__ = ["FULL", "Refusal", "failed", "request", "table_path", "text"]
-
 _API: Final = "/api/2.1/unity-catalog"
 _SECONDS: Final = 30
 _ATTEMPTS: Final = 3

@@ -13,8 +13,6 @@ from dv_maintenance.credentials import OPERATION
 from dv_maintenance.errors import StorageDeniedError
 from dv_maintenance.storage import plain_uri
 
-__all__ = ["options_of", "vend"]
-
 # As the catalog names them -> as credential providers of obstore do.
 _NAMES: Final = {
     "s3.access-key-id": "access_key_id",

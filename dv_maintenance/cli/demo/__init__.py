@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from dv_maintenance.cli.demo.state import State
     from dv_maintenance.service.tables_file import TableSettings, WatchConfig
 
-__all__ = ["demo"]
-
 _MAX_ROWS = 20_000_000
 _SILENT_SECONDS = 8.0
 # Marks a folder that the next demo may delete.

@@ -23,8 +23,6 @@ from dv_maintenance.errors import DvMaintenanceError
 if TYPE_CHECKING:
     import dagster as dg
 
-__all__ = ["Location", "Run"]
-
 T = TypeVar("T")
 
 _SENSOR = "dv_accumulation"

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from dv_maintenance.maintenance.planning.left_alone import LeftAlone
     from dv_maintenance.service.inspection import Inspection
 
-__all__ = ["Report", "TableReport"]
-
 _HEAD = (
     "table",
     "",

@@ -13,8 +13,6 @@ import pyarrow as pa
 if TYPE_CHECKING:
     from dv_maintenance.tables.table import Table
 
-__all__ = ["State", "measure"]
-
 
 @dataclass(frozen=True, slots=True)
 class State:

@@ -22,8 +22,6 @@ from dv_maintenance.testing.delta_builder import DeltaBuilder
 from dv_maintenance.testing.iceberg_builder import IcebergBuilder
 from dv_maintenance.testing.paimon_builder import PaimonBuilder
 
-__all__ = ["DEMO_TABLES", "DemoTable"]
-
 _SEED = 2026
 _Numbers = np.ndarray[Any, np.dtype[Any]]
 

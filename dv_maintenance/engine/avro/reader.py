@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from dv_maintenance.tables.work import ScanTask, SourceFile
 
-__all__ = ["AvroStored", "open_avro"]
-
 _BUFFER = 1 << 20
 # Records of a batch that is made of small blocks.
 _ROWS = 8192

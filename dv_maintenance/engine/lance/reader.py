@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.predicate import Predicate
     from dv_maintenance.tables.work import ScanTask, SourceFile
 
-__all__ = ["LanceReader", "open_fragment"]
-
 _ADDRESS: Final = "_rowaddr"
 _OFFSET: Final = 0xFFFF_FFFF
 # Batches that Lance decodes ahead. How many bytes it fetches ahead is left to Lance: some releases wait for ever if a

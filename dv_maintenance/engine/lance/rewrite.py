@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from dv_maintenance.tables.work import RewriteTask, SourceFile
 
-__all__ = ["lance_task", "rewrite_fragments"]
-
 # An engine runs as many tasks as there are cores.
 _THREADS: Final = 1
 

@@ -19,8 +19,6 @@ from dv_maintenance.tables.work import EXACT_INSTANTS
 if TYPE_CHECKING:
     from dv_maintenance.tables.work import ScanTask, SourceFile
 
-__all__ = ["OrcStored", "open_orc", "range_is_checked", "timestamps_in"]
-
 _UTC = frozenset({"UTC", "GMT", "Etc/UTC", "Etc/GMT", "Z", "Zulu", "UCT", "Universal"})
 _SECOND = 1_000_000_000
 _DAY = 86_400 * _SECOND

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
     from dv_maintenance.tables.work import RewriteTask, SourceFile
 
-__all__ = ["OrcFiles"]
-
 # A stripe is held encoded until it is full: this bounds a worker's memory.
 _STRIPE_BYTES: Final = 64 << 20
 _LEAST_STRIPE: Final = 64 << 10

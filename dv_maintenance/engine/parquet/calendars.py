@@ -28,18 +28,6 @@ if TYPE_CHECKING:
     from dv_maintenance.engine.parquet.widening import Convert
     from dv_maintenance.tables.work import ScanTask
 
-__all__ = [
-    "FIRST_DAY",
-    "FIRST_MICRO",
-    "PROLEPTIC",
-    "CalendarKeys",
-    "FileCalendar",
-    "dates_to_proleptic",
-    "may_be_ancient",
-    "readers_use_keys",
-    "timestamps_to_proleptic",
-]
-
 _VERSION: Final = b"org.apache.spark.version"
 _LEGACY: Final = b"org.apache.spark.legacyDateTime"
 _LEGACY_INT96: Final = b"org.apache.spark.legacyINT96"

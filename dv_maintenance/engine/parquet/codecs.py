@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
     from dv_maintenance.tables.work import RewriteTask, SourceFile
 
-__all__ = ["KnownFile", "codec_bytes", "codec_of_sources", "codec_options"]
-
 # Arrow's name in metadata -> ``RewriteTask.compression``. Not LZO, nor the first LZ4, which Arrow calls UNKNOWN:
 # readers disagree about their bytes.
 _NAMES: Final = {

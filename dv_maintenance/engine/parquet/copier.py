@@ -26,8 +26,6 @@ from dv_maintenance.files.parquet_groups import (
 from dv_maintenance.files.parquet_pages import PageError, PageWalk
 from dv_maintenance.files.thrift_compact import Struct, ThriftError, Value
 
-__all__ = ["CopiedGroup", "CopySource", "checksums", "copy_group", "same_bytes"]
-
 # From an object store each read is a request; from local disk a block should not leave the processor's cache before it
 # is checked and written.
 _REMOTE_BLOCK: Final = 8 << 20

@@ -18,8 +18,6 @@ from dv_maintenance.files.arrays import int32s, numbers
 if TYPE_CHECKING:
     from dv_maintenance.engine.parquet.projection import Projection
 
-__all__ = ["all_dictionaries", "check_indices", "decoded", "decoded_bytes", "merged", "repetitive_texts"]
-
 
 def repetitive_texts(footer: Any, projection: Projection) -> list[int]:
     """The leaves of a file whose dictionaries can be kept: text that is read as it is stored, in column chunks that all

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-__all__ = ["batch_rows", "compressed_bytes", "dictionary_pays", "middle", "ranges", "row_bytes"]
-
 BATCH_BYTES = 4 << 20
 MAX_BATCH_ROWS = 1 << 16
 

@@ -22,8 +22,6 @@ from dv_maintenance.files.parquet_groups import Footer, written_by
 from dv_maintenance.files.thrift_compact import BINARY, Struct, ThriftError, Value, binary, list_of
 from dv_maintenance.files.varint import varint
 
-__all__ = ["Layout", "Layouts", "canonical", "leaf_paths"]
-
 # SchemaElement
 _TYPE, _LENGTH, _REPETITION, _NAME, _CHILDREN, _CONVERTED, _FIELD_ID, _LOGICAL = 1, 2, 3, 4, 5, 6, 9, 10
 _REQUIRED: Final = 0

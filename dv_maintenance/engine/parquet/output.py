@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from dv_maintenance.engine.parquet.special_floats import Specials
     from dv_maintenance.files.parquet_groups import Group
 
-__all__ = ["ParquetOutput"]
-
 _FIXED: Final = "FIXED_LEN_BYTE_ARRAY"
 _BYTES: Final = "BYTE_ARRAY"
 _PAGE_BYTES: Final = 1 << 20

@@ -25,8 +25,6 @@ from dv_maintenance.storage import Storage
 if TYPE_CHECKING:
     from dv_maintenance.tables.work import RewriteTask, SourceFile
 
-__all__ = ["Preview", "Recoded", "preview", "sampled_ratio"]
-
 # Columns of a sample. The largest ones decide the size of a file; each takes a request or more from an object store.
 _COLUMNS: Final = 16
 _BYTES: Final = 2 << 20

@@ -22,8 +22,6 @@ from dv_maintenance.engine.rows.values import scalar_of
 from dv_maintenance.errors import DamagedTableError, RefusedError
 from dv_maintenance.tables.work import DEFAULT, NAMES
 
-__all__ = ["Projection", "leaf_count"]
-
 # Parquet's and Avro's, as Arrow and this package name it, and ORC's.
 _FIELD_ID = b"PARQUET:field_id"
 _ORC_ID = b"iceberg.id"

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from dv_maintenance.engine.parquet.row_group_copy import GroupCopy
     from dv_maintenance.storage import Storage
 
-__all__ = ["check_copies"]
-
 _SAME: Final = (
     "physical_type",
     "compression",

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.predicate import Predicate
     from dv_maintenance.tables.work import ScanTask, SourceFile
 
-__all__ = ["SourceReader", "open_parquet"]
-
 # A row group's wanted columns are fetched whole up to this size; beyond it each column is read through a buffer.
 _WHOLE_BYTES = 32 << 20
 _LEAST_BUFFER = 64 << 10

@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from dv_maintenance.files.parquet_groups import Group
     from dv_maintenance.tables.work import RewriteTask, SourceFile
 
-__all__ = ["GroupCopy", "Surgeon", "Writer", "is_large"]
-
 # A row group is worth copying from this size on. Readers fetch a column chunk at a time: below 64 KiB the request costs
 # more than the bytes, above they read such row groups as fast as large ones. Repetitive columns take few bytes for
 # many rows, so that the number of rows counts, too: Spark and DuckDB work on batches of a few thousand.

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from dv_maintenance.engine.parquet.projection import Projection
 
-__all__ = ["may_hold"]
-
 _UNKNOWN: Final = Bounds()
 
 

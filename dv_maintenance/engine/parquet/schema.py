@@ -19,8 +19,6 @@ from dv_maintenance.tables.work import ColumnStats, OutputFile
 if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
 
-__all__ = ["describe", "leaves_of"]
-
 _UNSIGNED = {pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int64()}
 
 

@@ -17,8 +17,6 @@ from pyarrow import types
 
 from dv_maintenance.engine.parquet.projection import leaf_count
 
-__all__ = ["SpecialFloats", "Specials"]
-
 _Step = Callable[[pa.Array], pa.Array]
 # By width: floats, and integers of the same bits, in which negative zero is the minimum.
 _WIDTHS = {16: (np.float16, np.int16), 32: (np.float32, np.int32), 64: (np.float64, np.int64)}

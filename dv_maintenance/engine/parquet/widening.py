@@ -12,8 +12,6 @@ from collections.abc import Callable
 import pyarrow as pa
 from pyarrow import types
 
-__all__ = ["Convert", "same", "widening"]
-
 Convert = Callable[[pa.Array], pa.Array]
 
 # Decimal digits that hold every value of an integer type (protocol: Type Widening).

@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
     from dv_maintenance.tables.work import RewriteTask, SourceFile
 
-__all__ = ["ParquetFiles"]
-
 # A row group is held decoded until it is full: this bounds a worker's memory.
 ROW_GROUP_BYTES = 64 << 20
 ROW_GROUP_ROWS = 1 << 20

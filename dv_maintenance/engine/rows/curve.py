@@ -14,8 +14,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["Curve", "arrow_numbers"]
-
 _MAX_BITS = 12  # per column: 4096 quantiles
 _WORD = 64
 

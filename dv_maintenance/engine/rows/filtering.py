@@ -23,8 +23,6 @@ from dv_maintenance.tables.predicate import (
     StartsWith,
 )
 
-__all__ = ["NotHereError", "evaluate", "keep_matching"]
-
 _OPERATIONS: Final = {
     "=": pc.equal,
     "<": pc.less,

@@ -12,8 +12,6 @@ import pyarrow.compute as pc
 from dv_maintenance.dv import DeletionVector
 from dv_maintenance.engine.parquet.footer import batch_rows
 
-__all__ = ["KeepMasks", "LiveRows", "filter_live", "pieces"]
-
 # Rows whose mask is computed at once: for a single batch the calls would cost more than the bits, and the mask of a
 # whole file has no bound.
 _AT_ONCE = 1 << 20

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
     from dv_maintenance.tables.work import ScanTask
 
-__all__ = ["Ordering"]
-
 BUCKET_BYTES = 64 << 20
 # Files are open side by side.
 _MAX_BUCKETS = 256

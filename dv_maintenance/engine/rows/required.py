@@ -16,8 +16,6 @@ from pyarrow import types
 from dv_maintenance.errors import MissingValueError
 from dv_maintenance.tables.model import REQUIRED
 
-__all__ = ["Required"]
-
 
 @dataclass(frozen=True, slots=True)
 class _Field:

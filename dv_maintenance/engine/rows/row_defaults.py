@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from dv_maintenance.engine.rows.live_rows import LiveRows
     from dv_maintenance.tables.work import RowDefault
 
-__all__ = ["fill_defaults"]
-
 
 def fill_defaults(live: LiveRows, defaults: Mapping[str, RowDefault]) -> LiveRows:
     """``live`` with the nulls of the int64 columns named in ``defaults`` replaced."""

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
     from dv_maintenance.tables.work import ScanTask, SourceFile
 
-__all__ = ["RowShape"]
-
 # No column has this name.
 _KIND: Final = "\0kind"
 

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
     from dv_maintenance.tables.predicate import Predicate
 
-__all__ = ["SideBySide", "open_parts", "parts_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class SideBySide:

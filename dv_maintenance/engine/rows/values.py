@@ -16,8 +16,6 @@ from pyarrow import types
 
 from dv_maintenance.errors import DamagedTableError
 
-__all__ = ["scalar_of"]
-
 _MAX_DIGITS = 76
 # The types in which Arrow stores dates and times.
 _PHYSICAL = {32: pa.int32(), 64: pa.int64()}

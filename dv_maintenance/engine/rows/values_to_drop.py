@@ -15,8 +15,6 @@ from dv_maintenance.tables.work import ScanTask
 if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
 
-__all__ = ["ValuesToDrop"]
-
 
 @dataclass(frozen=True, slots=True)
 class ValuesToDrop:

@@ -10,8 +10,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-__all__ = ["rows_of"]
-
 _BATCH_ROWS: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _DEFAULT: Final = "10000"
 # Another thread must neither take this module's value for the session's own, nor restore the session's value while

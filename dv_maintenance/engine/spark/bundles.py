@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from dv_maintenance.tables.work import RewriteTask
 
-__all__ = ["bundled", "parts_of", "seconds_of"]
-
 # Estimated seconds of a bundle: long enough for a job to be worth its cost, short enough for results to keep coming.
 _LEAST: Final = 1.0
 _MOST: Final = 4.0

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-__all__ = ["connect"]
-
 # PySpark itself retries silently for ten minutes.
 _PATIENCE_SECONDS = 30
 

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
     from dv_maintenance.tables.work import RewriteResult, RewriteTask
 
-__all__ = ["SparkEngine"]
-
 # The maximum number of bundles that run at the same time, however large the cluster: each costs the driver a thread.
 _JOBS_IN_FLIGHT = 128
 _LOCAL_MASTER = re.compile(r"local\[(\d+|\*)(?:,.*)?\]")

@@ -8,8 +8,6 @@ from typing import Final
 from dv_maintenance import __version__
 from dv_maintenance.errors import DvMaintenanceError, RefusedError
 
-__all__ = ["failure_of", "is_cancelled"]
-
 # Messages by which workers reveal a Python without our packages, of another version, or no Python.
 _UNFIT_WORKER: Final = (
     "ModuleNotFoundError: ",

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from dv_maintenance.engine.spark.workers import Worker
     from dv_maintenance.tables.work import RewriteResult, RewriteTask
 
-__all__ = ["Jobs", "context_of"]
-
 _log = logging.getLogger(__name__)
 
 

@@ -18,8 +18,6 @@ from dv_maintenance.errors import RefusedError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["active_session", "java_version", "local_settings", "require_java", "start_session", "worker_python"]
-
 MIN_JAVA = 17
 _LOCAL_TRIES = 3
 

@@ -14,8 +14,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-__all__ = ["ended_if_interrupted"]
-
 _lock = threading.RLock()
 
 

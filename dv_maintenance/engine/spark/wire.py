@@ -16,8 +16,6 @@ from dv_maintenance.engine.rows_so_far import counting_in
 from dv_maintenance.errors import DvMaintenanceError
 from dv_maintenance.tables.work import RewriteResult, RewriteTask
 
-__all__ = ["outcomes_of", "run_bundles", "specs_of"]
-
 _ERROR_KEYS: Final = {"error", "state"}
 # Results of a bundle arrive together, so it must not take much longer than estimated.
 _PATIENCE_SECONDS: Final = 10.0

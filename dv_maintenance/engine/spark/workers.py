@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     Worker = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
-__all__ = ["in_workers"]
-
 
 def in_workers(function: Callable[..., Iterator[pa.RecordBatch]], *arguments: Any) -> Worker:
     """``function(batches, *arguments)`` for ``mapInArrow``; ``function`` belongs to a module of this package.

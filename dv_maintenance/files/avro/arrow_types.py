@@ -20,8 +20,6 @@ from dv_maintenance.errors import DamagedTableError
 from dv_maintenance.files.avro.container import Record
 from dv_maintenance.files.avro.schema import Rebuilt
 
-__all__ = ["record_batch", "stored_schema"]
-
 _PLAIN: Final = {
     "boolean": pa.bool_(),
     "int": pa.int32(),

@@ -15,8 +15,6 @@ from dv_maintenance.errors import DamagedTableError
 from dv_maintenance.files.varint import read_varint
 from dv_maintenance.resources import raise_if_refused
 
-__all__ = ["PACKERS", "unpacked"]
-
 # The memory limit for unpacking xz: more than its highest level needs.
 _MAX_DICTIONARY: Final = 128 << 20
 

@@ -19,8 +19,6 @@ from dv_maintenance.files.arrays import int32s, strings
 from dv_maintenance.files.avro.schema import Rebuilt, Wanted, record_of
 from dv_maintenance.files.varint import MAX_BYTES, read_varint, unzigzag, varint, zigzag
 
-__all__ = ["Block", "Columns", "decode"]
-
 Block = tuple[int, bytes]
 """The number of records, and their bytes."""
 

@@ -23,18 +23,6 @@ from dv_maintenance.files.avro.columns import Block, Columns, decode
 from dv_maintenance.files.avro.schema import Rebuilt, Wanted, parse_schema, projected, record_of, spelled
 from dv_maintenance.files.varint import MAX_BYTES, read_varint, unzigzag, varint, zigzag
 
-__all__ = [
-    "MAGIC",
-    "SYNC",
-    "AvroFile",
-    "Record",
-    "header_of",
-    "library",
-    "read_columns",
-    "read_records",
-    "writer_schema",
-]
-
 Record = dict[str, Any]
 _Frozen = Any
 """``Wanted`` that can be hashed."""

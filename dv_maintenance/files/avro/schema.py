@@ -13,8 +13,6 @@ from typing import Any, Final
 
 from dv_maintenance.errors import DamagedTableError
 
-__all__ = ["Rebuilt", "Wanted", "parse_schema", "projected", "record_of", "spelled", "unknown_texts"]
-
 Wanted = Mapping[str, "Wanted | None"]
 """Names of the fields to read. The value is ``None`` for a whole field, or the wanted fields of the record (or of the
 array's records) in it. Fields that the file lacks are missing from the records.

@@ -18,8 +18,6 @@ from dv_maintenance.files.avro.container import MAGIC, SYNC, Record, header_of, 
 from dv_maintenance.files.avro.schema import parse_schema, spelled
 from dv_maintenance.files.varint import varint, zigzag
 
-__all__ = ["Template", "block_bytes", "header_bytes", "template_of", "write_records"]
-
 
 @dataclass(frozen=True, slots=True)
 class Template:

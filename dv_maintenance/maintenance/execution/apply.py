@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.model import Snapshot
     from dv_maintenance.tables.table import Table
 
-__all__ = ["StoppedError", "apply", "check_applicable", "maintain", "purge"]
-
 _log = logging.getLogger(__name__)
 
 # Called with the number of finished rewrites and the number of all rewrites.

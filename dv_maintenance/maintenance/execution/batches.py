@@ -13,8 +13,6 @@ from dv_maintenance.maintenance.meter.prices import Prices
 if TYPE_CHECKING:
     from dv_maintenance.maintenance.planning.steps import PlanStep
 
-__all__ = ["Pace", "largest_share", "next_batch", "removals_first", "work_of"]
-
 # Seconds of work in a batch.
 _SECONDS: Final = 300.0
 # A run with this many rewrites is divided into this many batches, however fast it is.

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.model import Snapshot
     from dv_maintenance.tables.table import Table
 
-__all__ = ["rehearsed"]
-
 
 def rehearsed(table: Table, snapshot: Snapshot, plan: MaintenancePlan) -> MaintenancePlan:
     """The plan as ``apply`` would carry it out on this snapshot, with previews of its row groups.

@@ -14,8 +14,6 @@ from dv_maintenance.report import Report
 if TYPE_CHECKING:
     from dv_maintenance.tables.model import Snapshot
 
-__all__ = ["ApplyReport", "StepReport", "nothing_to_purge"]
-
 
 @dataclass(frozen=True, slots=True)
 class StepReport:

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.table import Table
     from dv_maintenance.tables.work import RewriteResult, RewriteTask
 
-__all__ = ["NOTHING_COMMITTED", "Committed", "Round", "run_round", "without_live_rows"]
-
 _log = logging.getLogger(__name__)
 
 NOTHING_COMMITTED: Final = "the new files were deleted, nothing was committed"

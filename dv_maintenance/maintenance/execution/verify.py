@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.table import Table
     from dv_maintenance.tables.work import OutputFile, RewriteResult, RewriteTask
 
-__all__ = ["check_outputs", "check_result", "check_version"]
-
 _HEAD_THREADS = 16
 
 

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.model import Snapshot
     from dv_maintenance.tables.table import Table
 
-__all__ = ["FEW", "damage_of", "fsck"]
-
 FEW: Final = 10_000
 """Checking this many files takes less than a second: verbs and sensors that must be fast check no more."""
 _ATTEMPTS: Final = 5

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.model import Snapshot
     from dv_maintenance.tables.work import ScanTask, SourceFile
 
-__all__ = ["Read", "read"]
-
 _THREADS: Final = 16
 _AT_ONCE: Final = 1024  # sources in memory
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["CONTENT", "LOG", "MISSING", "NULLS", "ROWS", "SIZE", "Fault"]
-
 MISSING: Final = "missing"
 SIZE: Final = "size"
 CONTENT: Final = "content"

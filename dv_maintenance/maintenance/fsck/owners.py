@@ -14,8 +14,6 @@ from dv_maintenance.tables.registry import detect
 if TYPE_CHECKING:
     from dv_maintenance.tables.table import Table
 
-__all__ = ["owners_of", "remedies_of_owners"]
-
 
 def owners_of(table: Table, paths: Iterable[str]) -> dict[str, Storage]:
     """The tables that hold those of the ``paths`` that are outside of this table, by path; absent if there is none or

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.fsck import FsckTable
     from dv_maintenance.tables.model import Snapshot
 
-__all__ = ["QuickCheck", "quick_check"]
-
 Step = Callable[[int, int], None]
 
 _UNKNOWN: Final = -1

@@ -11,8 +11,6 @@ from dv_maintenance.units import iso_timestamp
 if TYPE_CHECKING:
     from dv_maintenance.tables.fsck import Repair
 
-__all__ = ["Damage", "FsckReport"]
-
 
 @dataclass(frozen=True, slots=True)
 class Damage:

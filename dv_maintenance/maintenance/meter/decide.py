@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from dv_maintenance.maintenance.reads.model import Reads
     from dv_maintenance.tables.model import Snapshot
 
-__all__ = ["QUIET", "decide", "is_due"]
-
 # How long before its deadline a file is rewritten at the latest: two nights.
 _AHEAD: Final = 2 * DAY
 _ALONG: Final = 0.5

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from dv_maintenance.maintenance.planning.facts import Bools, FileFacts, Ints
     from dv_maintenance.maintenance.reads.model import Reads
 
-__all__ = ["DAY", "Floats", "Measure", "measure", "rewrite_cost"]
-
 Floats = npt.NDArray[np.float64]
 DAY = 86_400_000
 # Days over which the present rate of reads is taken.

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.model import Snapshot
     from dv_maintenance.tables.table import Table
 
-__all__ = ["decide_for", "due_for"]
-
 _log = logging.getLogger(__name__)
 
 # How far back the log is read. What readers paid before that is not charged.

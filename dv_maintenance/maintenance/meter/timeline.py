@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.file_log import FileLog
     from dv_maintenance.tables.model import Snapshot
 
-__all__ = ["Timeline", "from_snapshot", "timeline"]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Timeline:

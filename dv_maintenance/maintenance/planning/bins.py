@@ -5,8 +5,6 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Sequence
 
-__all__ = ["pack", "pack_in_order"]
-
 
 def pack(weights: Sequence[int], capacity: int) -> list[list[int]]:
     """Positions of ``weights`` in bins whose weights sum up to at most ``capacity``. A heavier item has its own bin.

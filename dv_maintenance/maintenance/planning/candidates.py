@@ -15,25 +15,6 @@ from dv_maintenance.maintenance.planning.steps import Why
 if TYPE_CHECKING:
     from dv_maintenance.maintenance.planning.policy import Policy
 
-__all__ = [
-    "ALONG",
-    "DEADLINE",
-    "DV",
-    "EMPTY",
-    "KEEP",
-    "PAID",
-    "RATIO",
-    "SMALL",
-    "UNKNOWN",
-    "WHYS",
-    "Candidates",
-    "Codes",
-    "Metering",
-    "by_ratio",
-    "every_dv",
-    "mark_empty",
-]
-
 Codes = npt.NDArray[np.int8]
 Floats = npt.NDArray[np.float64]
 

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.model import Snapshot
     from dv_maintenance.tables.table import Table
 
-__all__ = ["MARGIN", "NEVER", "Deadlines", "Erasure", "erasure_of"]
-
 NEVER: Final = int(np.iinfo(np.int64).max)
 """A time that does not come, epoch milliseconds."""
 

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from dv_maintenance.maintenance.planning.policy import Policy
     from dv_maintenance.tables.model import Snapshot
 
-__all__ = ["ABOUT_AS_LARGE", "Draft", "Drafts", "arrow", "draft_steps", "joins", "positions"]
-
 # The cost of opening one more file or deletion vector, in bytes read: Spark's own figure
 # (spark.sql.files.openCostInBytes).
 _OPEN_COST = 4 << 20

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from dv_maintenance.maintenance.planning.left_alone import LeftAlone
     from dv_maintenance.maintenance.planning.steps import MaintenancePlan, PlanStep, Recoding
 
-__all__ = ["explain", "left_alone_line", "totals"]
-
 _STEPS_SHOWN = 50
 
 

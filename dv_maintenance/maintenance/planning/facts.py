@@ -19,8 +19,6 @@ from dv_maintenance.errors import DamagedTableError
 from dv_maintenance.files.arrays import combined
 from dv_maintenance.tables.model import SINCE, Since, Snapshot
 
-__all__ = ["Bools", "FileFacts", "Ints", "file_counts", "file_facts", "int64s", "partition_mask", "valid"]
-
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 _FACTS: Final = "facts"

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from dv_maintenance.maintenance.planning.policy import Policy
     from dv_maintenance.maintenance.planning.steps import MaintenancePlan, PlanStep, Why
 
-__all__ = ["StepGroup", "grouped_steps"]
-
 # In the order of step_reason: the strongest first.
 _TITLES: Final[dict[Why, str]] = {
     "wholly_deleted": "files without live rows: removed without being read",

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from dv_maintenance.maintenance.planning.facts import FileFacts, Ints
     from dv_maintenance.tables.model import Snapshot
 
-__all__ = ["EXAMPLES", "NO_DV", "LeftAlone", "left_alone"]
-
 EXAMPLES: Final = 5
 NO_DV: Final = "no deletion vector"
 

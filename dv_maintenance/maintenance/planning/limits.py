@@ -8,8 +8,6 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from dv_maintenance.config import Duration
 
-__all__ = ["CheckLimits", "DurationLimits", "RatioLimits", "RetentionLimits", "Severity"]
-
 Severity = Literal["warn", "error"]
 Ratio = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 

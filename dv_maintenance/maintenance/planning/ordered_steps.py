@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.model import Snapshot
     from dv_maintenance.tables.rows import ColumnBounds
 
-__all__ = ["NOT_CHOSEN", "ordered_steps"]
-
 NOT_CHOSEN: Final = -1
 # One task orders the rows of so many new files: more files skip better, but keep one worker busy for longer.
 _FILES_PER_STEP: Final = 32

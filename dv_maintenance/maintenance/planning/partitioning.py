@@ -10,8 +10,6 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, NaiveDatetim
 
 from dv_maintenance.tables.model import NULL_PARTITION
 
-__all__ = ["PartitionColumn", "Partitioning", "PartitioningSetting"]
-
 
 def _text(value: Any) -> Any:
     """YAML reads ``3`` as a number, ``2026-01-01`` as a date and ``true`` as a truth value; table logs hold text."""

@@ -27,8 +27,6 @@ from dv_maintenance.units import parse_size
 if TYPE_CHECKING:
     from dv_maintenance.tables.model import Snapshot
 
-__all__ = ["DEFAULT_TARGET_FILE_SIZE", "PartitionFilter", "Policy", "check_compression", "target_file_size"]
-
 DEFAULT_TARGET_FILE_SIZE = 256 << 20
 
 

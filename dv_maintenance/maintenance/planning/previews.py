@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     Ratios = Mapping[tuple[str, str], float]
 
-__all__ = ["previewed"]
-
 # Footers that a plan may read: each takes a request or two from an object store.
 _MOST_FILES: Final = 200
 _AT_ONCE: Final = 8

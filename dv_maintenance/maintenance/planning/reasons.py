@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from dv_maintenance.maintenance.planning.facts import Bools, FileFacts, Ints
     from dv_maintenance.maintenance.planning.policy import Policy
 
-__all__ = ["expected", "kept_reasons", "step_reason", "waiting"]
-
 _DAY: Final = 86_400_000
 # Days that are named one by one in the list of files left alone.
 _NAMED_DAYS: Final = 5

@@ -18,8 +18,6 @@ from dv_maintenance.tables.partition_spec import only
 if TYPE_CHECKING:
     from dv_maintenance.tables.model import Snapshot
 
-__all__ = ["plan_again", "refresh", "split_stale"]
-
 
 def split_stale(plan: MaintenancePlan, snapshot: Snapshot) -> tuple[list[PlanStep], list[PlanStep]]:
     """Steps that are valid for the snapshot, and steps that are not: an input is no longer live, has another deletion

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from dv_maintenance.maintenance.planning.policy import Policy
     from dv_maintenance.tables.file_log import FileLog
 
-__all__ = ["DAY", "MOST_FILES", "NOTHING_SPENT", "Spent", "is_above_limit", "spent_in", "within_limits"]
-
 DAY = 86_400_000
 MOST_FILES: Final = 500_000
 """Files to replace in one plan: each is an object, and with them and their JSON a plan takes a gigabyte."""

@@ -17,8 +17,6 @@ from dv_maintenance.tables.partition_values import Kind, example_of, sql_type, v
 if TYPE_CHECKING:
     from dv_maintenance.tables.model import Snapshot
 
-__all__ = ["Selection", "check_value", "no_live_file", "refuse_missing", "select"]
-
 Values = Mapping[str, str | None]
 
 _NAMED: Final = 3

@@ -12,8 +12,6 @@ from dv_maintenance.maintenance.reads.model import Reads
 from dv_maintenance.maintenance.reads.spark_queries import Scan
 from dv_maintenance.tables.model import parse_partition, partition_name
 
-__all__ = ["HourlyReads"]
-
 _HOUR: Final = 3_600_000
 _KEPT: Final = 90 * 24 * _HOUR
 

@@ -9,8 +9,6 @@ from typing import Final, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["DAY", "Reads", "Source", "contradiction"]
-
 Source = Literal["spark event logs", "downstream assets", "declared"]
 
 DAY: Final = 86_400_000

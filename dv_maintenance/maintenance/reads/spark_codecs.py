@@ -13,8 +13,6 @@ from dv_maintenance.files.varint import read_varint
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["CODECS", "DamagedLogError", "Line", "lines"]
-
 _CHUNK: Final = 1 << 22
 # The plan of a query that generated code wrote takes megabytes as text.
 _LONGEST: Final = 1 << 26

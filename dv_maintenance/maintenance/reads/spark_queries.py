@@ -19,8 +19,6 @@ from dv_maintenance.errors import DvMaintenanceError
 from dv_maintenance.storage import plain_uri
 from dv_maintenance.tables.model import partition_name
 
-__all__ = ["Application", "PlannedScan", "Scan", "locations", "partitions"]
-
 _START: Final = b"SparkListenerSQLExecutionStart"
 _UPDATE: Final = b"SparkListenerSQLAdaptiveExecutionUpdate"
 _METRICS: Final = b"SparkListenerDriverAccumUpdates"

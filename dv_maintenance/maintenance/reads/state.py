@@ -12,8 +12,6 @@ from dv_maintenance.maintenance.reads.model import Reads
 from dv_maintenance.maintenance.reads.spark_queries import Application, PlannedScan
 from dv_maintenance.storage import Storage, absolute_uri
 
-__all__ = ["Log", "LogFile", "SparkReads", "dump", "load"]
-
 _FORMAT: Final = 1
 
 

@@ -28,8 +28,6 @@ from dv_maintenance.maintenance.scheduling.items import Reserve, WorkItem
 from dv_maintenance.maintenance.scheduling.window import Night
 from dv_maintenance.remedies import run
 
-__all__ = ["FAIR", "MARGIN", "Allocation", "Choice", "Waiting", "allocate"]
-
 # Windows between the last one that must do mandatory work and its deadline.
 MARGIN: Final = 2
 # A table gets its turn by the last of so many windows.

@@ -15,8 +15,6 @@ from datetime import UTC, datetime
 from dv_maintenance.maintenance.scheduling.items import Reserve, WorkItem
 from dv_maintenance.maintenance.scheduling.window import Night
 
-__all__ = ["Demand", "Due", "demand_ahead", "in_time"]
-
 
 @dataclass(frozen=True, slots=True)
 class Due:

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["Reserve", "WorkItem"]
-
 # Before a run has finished anything, a step may take this many times its estimate.
 _UNPROVEN: Final = 1.5
 _MARGIN: Final = 1.15

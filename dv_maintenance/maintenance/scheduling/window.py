@@ -14,8 +14,6 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from dv_maintenance.config import Duration
 
-__all__ = ["ALWAYS", "DAYS", "Day", "Night", "Window", "coming_nights", "opened_at", "seconds_left", "valid_zone"]
-
 Day = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
 DAYS: Final[tuple[Day, ...]] = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _DAY: Final = 86_400_000

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from dv_maintenance.maintenance.planning.facts import Bools, Ints
     from dv_maintenance.maintenance.simulation.trace import Trace
 
-__all__ = ["clairvoyant"]
-
 _HOUR: Final = DAY // 24
 _CELLS: Final = 240
 _WINDOWS_IN_DAYS: Final = (0.1, 0.5, 2.0, 10.0)

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from dv_maintenance.maintenance.simulation.from_log import Past
     from dv_maintenance.tables.model import Snapshot
 
-__all__ = ["Comparison", "compare"]
-
 _DAY: Final = 86_400_000
 _RETENTION: Final = 7 * _DAY
 

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.model import Snapshot
     from dv_maintenance.tables.table import Table
 
-__all__ = ["Happened", "Past", "past_of"]
-
 # Commits of maintenance with nothing in between belong to one run if they are this close, milliseconds.
 _ONE_RUN: Final = 15 * 60_000
 

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from dv_maintenance.maintenance.planning.steps import MaintenancePlan, PlanStep
     from dv_maintenance.maintenance.simulation.trace import Trace
 
-__all__ = ["Replayed", "Rule", "replay"]
-
 # Parallel tasks of a run, and how long a writer's statement takes: what conflicts depend on.
 _CORES: Final = 4
 _STATEMENT_MS: Final = 60_000

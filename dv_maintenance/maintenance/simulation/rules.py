@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from dv_maintenance.maintenance.reads.model import Reads
     from dv_maintenance.tables.model import Snapshot
 
-__all__ = ["by_meter", "never", "purge_every_night"]
-
 _HALF_A_DAY: Final = 43_200_000
 
 

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from dv_maintenance.maintenance.planning.facts import Bools, Ints
     from dv_maintenance.maintenance.reads.model import Reads
 
-__all__ = ["Trace", "TraceBuilder"]
-
 _ADD: Final = 0
 
 

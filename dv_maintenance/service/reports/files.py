@@ -14,8 +14,6 @@ from dv_maintenance.units import day_of
 if TYPE_CHECKING:
     from dv_maintenance.tables.reports import ManifestReport, RenameReport, UndeleteReport, VacuumReport
 
-__all__ = ["of_manifest", "of_rename", "of_undelete", "of_vacuum"]
-
 
 def of_vacuum(report: VacuumReport) -> Outcome:
     kinds = {

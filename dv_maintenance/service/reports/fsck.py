@@ -13,8 +13,6 @@ from dv_maintenance.service.text import count, shown, size
 if TYPE_CHECKING:
     from dv_maintenance.maintenance.fsck import Damage, FsckReport
 
-__all__ = ["QuickCheck", "of_damage", "of_fsck", "with_quick_check"]
-
 
 _OLD: Final = "This is an older version: a vacuum deletes such files once the retention has passed, as intended."
 

@@ -24,21 +24,6 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.model import Snapshot
     from dv_maintenance.tables.partition_spec import PartitionField
 
-__all__ = [
-    "MUST_GO_BY",
-    "change",
-    "columns_of",
-    "counted",
-    "known",
-    "of_health",
-    "of_inspection",
-    "of_inspections",
-    "of_state",
-    "ratio_before",
-    "rounded",
-    "with_deadlines",
-]
-
 MUST_GO_BY: Final = "deleted_rows_must_go_by"
 """The moment until which the next step of an erasure must be done, under ``Policy.erase_within``."""
 # Partitions shown: a plan of a million files does not belong into an event log.

@@ -15,8 +15,6 @@ from dv_maintenance.units import day_of, format_duration, iso_timestamp
 if TYPE_CHECKING:
     from dv_maintenance.service.lake import LakeTable
 
-__all__ = ["of_lake"]
-
 
 def of_lake(
     tables: Sequence[LakeTable],

@@ -7,8 +7,6 @@ from typing import Any, Final
 
 from dv_maintenance.service.outcome import Outcome
 
-__all__ = ["of_report"]
-
 # Fields of a report that its page shows anyway.
 _SAID_ELSEWHERE: Final = frozenset({"table", "format", "name"})
 

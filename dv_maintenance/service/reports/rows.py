@@ -12,8 +12,6 @@ from dv_maintenance.service.text import count, was
 if TYPE_CHECKING:
     from dv_maintenance.dml.operation import DmlReport
 
-__all__ = ["of_changes"]
-
 _PARTICIPLES: Final = {"DELETE": "deleted", "UPDATE": "updated", "MERGE": "changed"}
 
 

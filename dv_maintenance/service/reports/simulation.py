@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from dv_maintenance.maintenance.simulation.replay import Replayed
     from dv_maintenance.tables.model import Snapshot
 
-__all__ = ["of_comparison"]
-
 
 def of_comparison(snapshot: Snapshot, found: Comparison) -> Outcome:
     """A row per policy, the cheapest of those that were asked for as reason, and a bar chart of the costs."""

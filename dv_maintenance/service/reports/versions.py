@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.model import HistoryEntry
     from dv_maintenance.tables.reports import CheckpointReport, PublishReport, RestoreReport
 
-__all__ = ["of_checkpoint", "of_convert", "of_engine_sql", "of_history", "of_publish", "of_recount", "of_restore"]
-
 _CHECKED: Final = {
     "content": "rows of {} compared with the version before",
     "keys": "rows of {} compared with the version before, except for keys whose rows waited for compaction: each "

@@ -20,18 +20,6 @@ if TYPE_CHECKING:
     from dv_maintenance.maintenance.meter.prices import Prices
     from dv_maintenance.maintenance.planning.steps import MaintenancePlan
 
-__all__ = [
-    "KEPT_LISTED",
-    "KEPT_SHOWN",
-    "of_apply",
-    "of_downgrade",
-    "of_nothing",
-    "of_partition",
-    "of_plan",
-    "of_run",
-    "work_numbers",
-]
-
 # Pages show a table in full, however long.
 _PLANNED_SHOWN: Final = 10
 _DONE_SHOWN: Final = 20

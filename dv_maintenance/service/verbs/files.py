@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from dv_maintenance.service.outcome import Outcome
     from dv_maintenance.tables.table import Table
 
-__all__ = ["manifest", "rename_manifests", "undelete", "vacuum"]
-
 
 def vacuum(table: Table, request: VacuumRequest = VACUUM_DEFAULTS) -> Outcome:
     """Delete files that no version inside the retention needs. Raises the errors of ``maintenance.vacuum``."""

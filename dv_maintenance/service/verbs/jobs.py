@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from dv_maintenance.service.tables_file import Job, TableSettings
     from dv_maintenance.tables.table import Table
 
-__all__ = ["nothing_due", "optimize", "vacuum_by_policy"]
-
 _log = logging.getLogger(__name__)
 
 NO_CHANGES: Final[Mapping[str, Any]] = {}

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from dv_maintenance.service.observe import Observation
     from dv_maintenance.service.tables_file import TableSettings, WatchConfig
 
-__all__ = ["NoOrchestrator", "plan_like_sensor"]
-
 _SECONDS: Final = 3600.0
 _UNKNOWN: Final = ("runs at work", "runs that ended", "when the last vacuum ended", "reads by downstream assets")
 

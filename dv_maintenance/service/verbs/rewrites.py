@@ -23,15 +23,6 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.model import Snapshot
     from dv_maintenance.tables.table import Table
 
-__all__ = [
-    "apply",
-    "apply_plan",
-    "downgrade",
-    "planned_only",
-    "rewrite_planned",
-    "warn_missing",
-]
-
 _log = logging.getLogger(__name__)
 
 _PLANNED_ONLY: Final = "Only planned; nothing was changed."

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from dv_maintenance.service.outcome import Outcome
     from dv_maintenance.tables.table import Table
 
-__all__ = ["check_selection", "delete_rows", "merge_rows", "update_rows"]
-
 _log = logging.getLogger(__name__)
 
 _NO_SQL = "can't evaluate Spark SQL"

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from dv_maintenance.service.tables_file import TableSettings, WatchConfig
     from dv_maintenance.tables.table import Table
 
-__all__ = ["simulate", "simulate_tables", "simulate_watched"]
-
 # Without any knowledge of reads, what readers would have paid is charged at this rate only to build the trace.
 _NO_READS = Reads.declared(1e-9)
 

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.model import Snapshot
     from dv_maintenance.tables.table import Table
 
-__all__ = ["fsck", "health", "history", "opened", "plan", "quick_check", "report_table"]
-
 
 def opened(watched: TableSettings) -> Table:
     """Raises what ``open_table`` raises."""

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from dv_maintenance.service.outcome import Outcome
     from dv_maintenance.tables.table import Table
 
-__all__ = ["checkpoint", "convert", "engine_sql", "publish", "recount", "restore"]
-
 
 def restore(
     table: Table,

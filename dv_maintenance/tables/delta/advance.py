@@ -31,8 +31,6 @@ from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
 from dv_maintenance.tables.model import SINCE, Since
 from dv_maintenance.tables.splice import spliced
 
-__all__ = ["advanced"]
-
 # With more commits, a replay takes little longer, and releases what earlier inspections have kept.
 _COMMITS: Final = 1000
 

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
     from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
 
-__all__ = ["check_readable", "check_writable"]
-
 _NEWER: Final = "use a newer release of this tool, or the engine that wrote the table"
 # The first one is the protocol's; the others are drafts of it.
 _MANAGED: Final = "catalogManaged"

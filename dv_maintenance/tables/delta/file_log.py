@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
     from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
 
-__all__ = ["file_log"]
-
 _COLUMNS: Final = ("path", "partitionValues", "size", "numRecords", "deletionVector")
 # The fields that an add repeats for a file that is live already; its statistics may be new.
 _REPEATED: Final = ("path", "partitionValues", "size", "deletionVector")

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
     from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
 
-__all__ = ["log_faults", "needed_files", "remedies"]
-
 _DV_FRAME: Final = 8  # bytes around a bitmap in its file: size word and checksum
 _POINTER_EFFECT: Final = "Readers that trust it, such as deltalake, polars and DuckDB, can't open the table."
 _OTHERS_FAIL: Final = "dvm reads older files instead; most other readers can't read the table."

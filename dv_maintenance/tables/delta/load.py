@@ -23,16 +23,6 @@ from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
 from dv_maintenance.tables.partition_spec import by_columns
 from dv_maintenance.units import count
 
-__all__ = [
-    "PRINTS",
-    "PassedOver",
-    "load_snapshot",
-    "load_with_tombstones",
-    "passed_over",
-    "replayed",
-    "snapshot_of",
-]
-
 PRINTS: Final = "prints"
 """In ``Snapshot.derived``: ``log.fingerprints`` of the paths."""
 

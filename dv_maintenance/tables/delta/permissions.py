@@ -14,8 +14,6 @@ from dv_maintenance.tables.delta.log.ratified import RatifiedStorage
 if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
 
-__all__ = ["check_permitted"]
-
 # Operation -> the catalog's name for it, and ours for people.
 _NEEDS: Final = {
     "rewrite": ("DATA_REORGANIZATION", "rewriting its files"),

@@ -10,8 +10,6 @@ from dv_maintenance.tables.delta.log.actions import Metadata, Protocol, Transact
 from dv_maintenance.tables.delta.log.segment import LogSegment
 from dv_maintenance.tables.model import Snapshot
 
-__all__ = ["DeltaSnapshot"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeltaSnapshot(Snapshot):

@@ -40,8 +40,6 @@ else:
         f"{__package__}.verbs", "convert", "downgrade", "engine_sql", "manifest", "recount", "restore"
     )
 
-__all__ = ["DeltaTable", "opened"]
-
 _of_storage = Receiver[Storage]("storage")
 
 

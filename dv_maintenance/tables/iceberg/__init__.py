@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dv_maintenance.tables.registry import TableFormat, at_location
 
-__all__ = ["FORMAT"]
-
 FORMAT = TableFormat(
     name="iceberg",
     title="Iceberg",

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.iceberg.commit.change import Change
     from dv_maintenance.tables.iceberg.log.metadata import Ref
 
-__all__ = ["CatalogEntry", "IcebergCatalogTable", "located"]
-
 # pyiceberg's names for what a catalog says of its storage -> obstore's.
 _OPTIONS: Final = {
     "s3.endpoint": "aws_endpoint",

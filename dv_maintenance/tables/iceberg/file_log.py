@@ -17,8 +17,6 @@ from dv_maintenance.tables.iceberg.log.history import OURS, data_changed
 from dv_maintenance.tables.iceberg.log.metadata import SnapshotEntry
 from dv_maintenance.tables.iceberg.snapshot import IcebergSnapshot, load_snapshot
 
-__all__ = ["file_log"]
-
 
 def file_log(layout: Layout, snapshot: IcebergSnapshot, since: int) -> FileLog:
     """See ``FileLogTable``. A snapshot whose parent has expired is left out: what it changed is unknown."""

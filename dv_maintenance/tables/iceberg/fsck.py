@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.iceberg.snapshot import IcebergSnapshot
     from dv_maintenance.tables.work import SourceFile
 
-__all__ = ["needed_files", "remedies", "stored_sources"]
-
 
 def needed_files(layout: Layout, snapshot: IcebergSnapshot) -> pa.Table:
     """Data files, Puffin files with deletion vectors that readers apply, and old delete files, all with exact sizes."""

@@ -17,8 +17,6 @@ from dv_maintenance.tables.registry import Location
 if TYPE_CHECKING:
     from dv_maintenance.tables.iceberg.log.metadata import Metadata
 
-__all__ = ["METADATA", "Layout"]
-
 METADATA: Final = "metadata"
 # The last two are older names.
 _DATA_PATHS: Final = ("write.data.path", "write.object-storage.path", "write.folder-storage.path")

@@ -24,8 +24,6 @@ from dv_maintenance.tables.iceberg.rows.position_deletes import PositionDeletes,
 from dv_maintenance.tables.model import Snapshot
 from dv_maintenance.units import count, format_size
 
-__all__ = ["IcebergSnapshot", "load_snapshot", "no_such_version"]
-
 # Of a Puffin file, what is not blobs: magic numbers, and the footer with about so many bytes for each blob.
 _FOOTER: Final = 250
 

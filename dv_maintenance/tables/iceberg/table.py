@@ -34,8 +34,6 @@ else:
         f"{__package__}.rows", "bounds", "new_rows", "rewrite_tasks", "skipping", "tasks"
     )
 
-__all__ = ["IcebergTable", "open_at"]
-
 _of_layout = Receiver[Layout]("layout")
 
 

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.iceberg.layout import Layout
     from dv_maintenance.tables.iceberg.snapshot import IcebergSnapshot
 
-__all__ = ["check_writable", "refused"]
-
 _FORMAT: Final = "write.format.default"
 _CHANGES: Final = frozenset({"delete", "update", "merge"})
 _GC: Final = "gc.enabled"

@@ -11,17 +11,6 @@ from typing import Final
 from dv_maintenance.errors import UnsupportedFeatureError
 from dv_maintenance.tables.lance.log.manifest import Fragment, Manifest
 
-__all__ = [
-    "DELETION_FILES",
-    "MANAGED_BLOBS",
-    "STABLE_ROW_IDS",
-    "check_cleanable",
-    "check_no_overlays",
-    "check_readable",
-    "check_writer_flags",
-    "flag_names",
-]
-
 DELETION_FILES: Final = 1
 STABLE_ROW_IDS: Final = 2
 _OVERLAYS: Final = 64

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
     from dv_maintenance.tables.lance.snapshot import LanceSnapshot
 
-__all__ = ["file_log"]
-
 # Commits that Lance's library makes for this package carry no mark.
 _UNMARKED: Final = frozenset({"CreateIndex", "ReserveFragments", "Rewrite", "UNKNOWN"})
 

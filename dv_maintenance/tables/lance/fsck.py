@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
     from dv_maintenance.tables.lance.snapshot import LanceSnapshot
 
-__all__ = ["needed_files", "remedies", "stored_sources"]
-
 _LEAST: Final = 1  # minimum bytes of a file whose size the manifest does not record
 
 

@@ -13,8 +13,6 @@ from dv_maintenance.errors import DamagedTableError
 from dv_maintenance.storage import Storage, absolute_uri
 from dv_maintenance.tables.lance.log.manifest import DataFile, DeletionFile, Index, Manifest
 
-__all__ = ["DATA", "DELETIONS", "check_folders", "data_path", "deletion_path", "index_path"]
-
 DATA: Final = "data"
 DELETIONS: Final = "_deletions"
 _INDICES: Final = "_indices"

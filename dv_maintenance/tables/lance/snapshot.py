@@ -15,8 +15,6 @@ from dv_maintenance.tables.model import Snapshot
 from dv_maintenance.tables.partition_spec import by_columns
 from dv_maintenance.units import count, parse_count
 
-__all__ = ["LanceSnapshot", "load_snapshot"]
-
 _COMPACTION: Final = "lance.compaction."
 _TARGET_ROWS: Final = 1 << 20
 # Estimated memory of a fragment with a data file and a deletion file, and of its record.

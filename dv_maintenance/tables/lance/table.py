@@ -35,8 +35,6 @@ else:
     (tasks,) = deferred(f"{__package__}.rows", "tasks")
     (rename_manifests,) = deferred(f"{__package__}.verbs", "rename_manifests")
 
-__all__ = ["LanceTable"]
-
 _of_storage = Receiver[Storage]("storage")
 _of_root = Receiver[Storage]("root")
 

@@ -8,8 +8,6 @@ from dv_maintenance.errors import RefusedError
 from dv_maintenance.tables.lance.features import check_cleanable, check_writer_flags
 from dv_maintenance.tables.lance.snapshot import LanceSnapshot
 
-__all__ = ["check_writable", "refused"]
-
 _NEW_ROWS: Final = "this tool does not write new rows to Lance tables"
 _SHARED: Final = "a data file is part of more than one fragment, so the fragment of a row is ambiguous"
 _INSTEAD: Final = {

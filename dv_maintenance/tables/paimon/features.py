@@ -15,8 +15,6 @@ from dv_maintenance.remedies import Remedy, setting
 from dv_maintenance.tables.paimon.log.schema import Schema
 from dv_maintenance.tables.paimon.rows.types import DataType
 
-__all__ = ["POSTPONE_BUCKET", "Options", "check_known_kind", "check_nanoseconds", "check_rows_readable", "delete_ratio"]
-
 POSTPONE_BUCKET: Final = -2
 """Bucket number of rows that readers do not see until a compaction moves them to a real bucket."""
 

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
     from dv_maintenance.tables.paimon.snapshot import PaimonSnapshot
 
-__all__ = ["file_log"]
-
 # Number of snapshots in memory at once, with all their DVs.
 _BATCH: Final = 16
 

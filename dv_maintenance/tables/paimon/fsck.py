@@ -21,8 +21,6 @@ from dv_maintenance.tables.paimon.rows.evolution import PARTS_OF
 if TYPE_CHECKING:
     from dv_maintenance.tables.paimon.snapshot import PaimonSnapshot
 
-__all__ = ["needed_files", "remedies"]
-
 
 def needed_files(snapshot: PaimonSnapshot) -> pa.Table:
     """Data files, files that wait for a compaction, index files with DVs that readers apply, and other index files."""

@@ -14,8 +14,6 @@ from urllib.parse import unquote
 from dv_maintenance.errors import StorageUnavailableError
 from dv_maintenance.storage import Storage
 
-__all__ = ["CHANGELOG", "INDEX", "MANIFEST", "SCHEMA", "SNAPSHOT", "Layout", "numbered", "table_layout"]
-
 SCHEMA: Final = "schema"
 SNAPSHOT: Final = "snapshot"
 CHANGELOG: Final = "changelog"

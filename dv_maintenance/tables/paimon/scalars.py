@@ -8,8 +8,6 @@ import pyarrow as pa
 
 from dv_maintenance.files.arrays import int64s, strings
 
-__all__ = ["NO_INTEGER", "integer", "text"]
-
 
 def integer(value: int) -> pa.Int64Scalar:
     return int64s([value])[0]

@@ -30,8 +30,6 @@ from dv_maintenance.units import count, format_size
 # Approximate bytes in memory of an index manifest entry.
 _DV_BYTES: Final = 400
 
-__all__ = ["PaimonSnapshot", "load_snapshot", "schema_at", "snapshot_file"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PaimonSnapshot(Snapshot):

@@ -37,8 +37,6 @@ else:
     (run,) = deferred(f"{__package__}.vacuum", "run")
     (engine_sql,) = deferred(f"{__package__}.verbs", "engine_sql")
 
-__all__ = ["PaimonTable"]
-
 _of_place = Receiver[Storage]("place")
 _of_layout = Receiver[Layout]("layout")
 

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.paimon.rows.types import DataType
     from dv_maintenance.tables.paimon.snapshot import PaimonSnapshot
 
-__all__ = ["check_writable", "refused"]
-
 _UNAWARE: Final = -1
 _SNAPSHOT_VERSION: Final = 3
 _MICROS: Final = 6

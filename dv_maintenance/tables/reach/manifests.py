@@ -13,8 +13,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Ids", "ManifestFiles", "live", "mentioned"]
-
 Ids = npt.NDArray[np.int64]
 
 

@@ -6,8 +6,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-__all__ = ["Holder", "Needed", "pinned"]
-
 
 class Holder(NamedTuple):
     """What keeps files: the current version, a tag, a branch, a clone, a stream, a consumer, a pin, the retention.

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dv_maintenance.errors import RefusedError, UsageError
 from dv_maintenance.remedies import Remedy, setting
 
-__all__ = ["applied_retention"]
-
 
 def applied_retention(
     asked: int | None,

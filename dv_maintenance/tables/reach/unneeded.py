@@ -10,8 +10,6 @@ from typing import TypeVar
 from dv_maintenance.storage import FileInfo
 from dv_maintenance.tables.model import ExpiredFile
 
-__all__ = ["KnownFile", "Unneeded", "divided", "unneeded"]
-
 T = TypeVar("T")
 
 

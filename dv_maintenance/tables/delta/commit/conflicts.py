@@ -20,8 +20,6 @@ from dv_maintenance.tables.delta.vacuum.running import VacuumMark, marks_of
 from dv_maintenance.tables.model import FileKey
 from dv_maintenance.tables.table import Replacement
 
-__all__ = ["Since", "layout_change", "logical_key", "lost_replacements"]
-
 # Features that prescribe the form of data files or their actions: files written before such a feature was enabled may
 # break its rules. (protocol: Column Mapping, Row Tracking, Iceberg Compatibility, Materialize Partition Columns)
 _LAYOUT_FEATURES: Final = frozenset(

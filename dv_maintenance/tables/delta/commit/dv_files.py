@@ -13,8 +13,6 @@ from dv_maintenance.errors import ConflictError, RefusedError, StorageError
 if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
 
-__all__ = ["CommitDvs"]
-
 # Largest DV, in bytes, that is stored inline in the log. Each one costs every reader of the log some bytes, and saves
 # every scan a request.
 _INLINE: Final = 200

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.model import FileKey
     from dv_maintenance.tables.rows import DeletedRows
 
-__all__ = ["LiveAdd", "live_adds", "recounted", "shrunk"]
-
 # The fields of an add that the next add of the same file repeats.
 _ADD: Final = (
     "path",

@@ -11,8 +11,6 @@ from dv_maintenance.errors import DamagedTableError
 from dv_maintenance.tables.delta.log.actions import Action
 from dv_maintenance.tables.model import FileKey
 
-__all__ = ["LiveFile"]
-
 
 @dataclass(frozen=True, slots=True)
 class LiveFile:

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from dv_maintenance.storage import FileInfo, Storage
     from dv_maintenance.tables.delta.commit.live_file import LiveFile
 
-__all__ = ["Presence", "listed", "presence_of"]
-
 _HEAD_THREADS: Final = 16
 _SHOWN: Final = 5
 _DV_FRAME: Final = 8  # bytes around a bitmap in its file: size word and checksum

@@ -32,8 +32,6 @@ from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
 from dv_maintenance.tables.publish import Overtaken, Published, Rules
 from dv_maintenance.units import parse_count
 
-__all__ = ["Compose", "Draft", "commit_body", "commit_times", "operation_info", "publish"]
-
 _log = logging.getLogger(__name__)
 
 _FIRST_PAUSE: Final = 0.05  # seconds, doubled each time

@@ -26,8 +26,6 @@ from dv_maintenance.tables.delta.log.actions import Action
 from dv_maintenance.tables.delta.log.ratified import STAGED, RatifiedStorage, StagedCommit, TooManyUnpublishedError
 from dv_maintenance.tables.reports import PublishReport
 
-__all__ = ["check_actions", "check_published", "publish", "ratify", "torn_copies"]
-
 _log = logging.getLogger(__name__)
 
 _ROUNDS: Final = 3  # of publishing, while other writers commit, too

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.delta.log.actions import Metadata, Protocol
     from dv_maintenance.tables.table import Replacement
 
-__all__ = ["Carried", "Rebase", "takes_dvs"]
-
 
 @dataclass(frozen=True, slots=True)
 class Carried:

@@ -32,8 +32,6 @@ from dv_maintenance.tables.model import FileKey
 from dv_maintenance.tables.table import CommitOutcome, Rebased, Replacement
 from dv_maintenance.tables.work import OutputFile
 
-__all__ = ["commit_info_only", "commit_replacements"]
-
 _REASONS_SHOWN: Final = 3
 _NONE: Final = DeletionVector.empty()
 

@@ -44,8 +44,6 @@ from dv_maintenance.tables.model import FileKey, parse_partition
 from dv_maintenance.tables.rows import AddedFile, ChangesOutcome, DeletedRows, RowChanges, rehearsed
 from dv_maintenance.tables.work import OutputFile
 
-__all__ = ["commit_changes"]
-
 _HEAD_THREADS: Final = 16
 _NONE: Final = DeletionVector.empty()
 

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.delta.commit.live_adds import LiveAdd
     from dv_maintenance.tables.delta.log.actions import Action
 
-__all__ = ["Deletion", "metrics_of", "outcome_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class Deletion:

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.delta.commit.conflicts import Since
     from dv_maintenance.tables.delta.log.actions import Action
 
-__all__ = ["check_unvacuumed"]
-
 
 def check_unvacuumed(storage: Storage, since: Since, actions: Sequence[Action]) -> None:
     """Check that the files of a commit survive the vacuums that began since its base.

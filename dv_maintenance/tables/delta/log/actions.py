@@ -11,8 +11,6 @@ from typing import Any, Literal, TypeVar
 
 from dv_maintenance.errors import DamagedTableError
 
-__all__ = ["Action", "Metadata", "Protocol", "Transaction"]
-
 Action = dict[str, Any]
 _T = TypeVar("_T")
 

@@ -12,8 +12,6 @@ import pyarrow.compute as pc
 from dv_maintenance.errors import DamagedTableError
 from dv_maintenance.tables.delta.log.columns import bools, int32s, int64s, maps, null_column, num_records, strings
 
-__all__ = ["ADD_TYPES", "DV_TYPE", "REMOVE_TYPES", "bulk_table", "dv_id", "dv_ids"]
-
 _MAP: Final = pa.map_(pa.string(), pa.string())
 
 # The log's names, in the protocol's order (protocol: Deletion Vector Descriptor Schema).

@@ -22,8 +22,6 @@ from dv_maintenance.tables.delta.log.json_columns import KINDS, parse_columns, w
 from dv_maintenance.tables.delta.log.segment import CommitFile, parse_actions, read_texts
 from dv_maintenance.tables.delta.log.tail import Keys, Newer, Tail, key_strings
 
-__all__ = ["bulk_tail"]
-
 _TYPES: Final = {"add": ADD_TYPES, "remove": REMOVE_TYPES}
 _CHUNK: Final = 8 << 20  # bytes that are parsed at once
 _PART: Final = 8 << 20  # bytes of a commit that are read at once

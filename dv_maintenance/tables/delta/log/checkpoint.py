@@ -28,8 +28,6 @@ from dv_maintenance.tables.delta.log.segment import LOG, read_actions
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
-__all__ = ["Checkpoint", "read_checkpoint"]
-
 SIDECARS: Final = f"{LOG}/_sidecars"
 # Small enough that data decoded but not kept, such as statistics, takes little memory.
 _BATCH_ROWS: Final = 1 << 14

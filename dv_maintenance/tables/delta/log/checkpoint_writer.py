@@ -22,8 +22,6 @@ from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
 from dv_maintenance.tables.delta.vacuum.retention import DEFAULT_RETENTION, RETENTION, interval_millis
 from dv_maintenance.units import parse_count
 
-__all__ = ["write_checkpoint"]
-
 _BATCH: Final = 65_536  # rows that are spread over the checkpoint's columns at a time
 _ROW_GROUP: Final = 262_144
 

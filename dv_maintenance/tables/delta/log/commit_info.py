@@ -9,8 +9,6 @@ from dv_maintenance import __version__
 from dv_maintenance.tables.delta.log.actions import Action
 from dv_maintenance.tables.delta.log.segment import CommitFile
 
-__all__ = ["ENGINE", "bodies", "commit_info", "commit_time", "data_changed", "is_ours", "mapping", "operation_of"]
-
 _NAME: Final = "dv-maintenance/"
 ENGINE: Final = f"{_NAME}{__version__}"
 """``engineInfo`` of the commits of this package."""

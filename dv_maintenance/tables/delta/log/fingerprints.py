@@ -11,8 +11,6 @@ import pyarrow as pa
 
 from dv_maintenance.tables.delta.log.columns import string_layout, unaligned_words
 
-__all__ = ["among", "fingerprints"]
-
 _FACTOR: Final = np.uint64(0x9E3779B97F4A7C15)
 # A first test of some bits rules out most numbers. It takes more bits when many numbers are wanted.
 _FEW, _FEW_BITS, _MANY_BITS = 4096, 16, 22

@@ -21,8 +21,6 @@ from dv_maintenance.tables.delta.log.segment import CommitFile, commit_files, re
 from dv_maintenance.tables.model import Change, Changes, HistoryEntry, OldestDv, Snapshot
 from dv_maintenance.tables.versions import numbered_changes
 
-__all__ = ["changes_since", "history", "oldest_dv"]
-
 # Commits read at once on the way back to the oldest DV.
 _BATCH: Final = 64
 

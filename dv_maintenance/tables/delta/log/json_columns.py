@@ -29,8 +29,6 @@ from dv_maintenance.tables.delta.log.columns import (
 )
 from dv_maintenance.tables.delta.log.segment import parse_actions
 
-__all__ = ["KINDS", "Columns", "parse_columns", "well_formed"]
-
 KINDS: Final = ("add", "remove")
 _BLOCK: Final = 1 << 20  # bytes that one thread parses; no line may be longer
 _SAMPLES: Final = 3

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from dv_maintenance.storage import FileInfo, Storage
     from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
 
-__all__ = ["LogFiles", "checkpoint", "delete_before", "log_files", "protected_before"]
-
 _RETENTION: Final = "delta.logRetentionDuration"
 _ALL_VERSIONS: Final = 2**63 - 1
 _DEFAULT_RETENTION: Final = "interval 30 days"

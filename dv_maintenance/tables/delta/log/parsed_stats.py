@@ -10,8 +10,6 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["to_json"]
-
 # From 1582-10-15 (days) and 1900-01-01 (seconds) on, dates and timestamps are the same in every calendar.
 _FIRST_DAY: Final = -141_427
 _FIRST_SECOND: Final = -2_208_988_800

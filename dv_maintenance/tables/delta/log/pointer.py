@@ -19,8 +19,6 @@ from dv_maintenance.storage import hadoop_checksum
 if TYPE_CHECKING:
     from dv_maintenance.storage import FileInfo, Storage
 
-__all__ = ["POINTER", "described", "hinted", "point_to", "problem"]
-
 POINTER: Final = "_delta_log/_last_checkpoint"
 _DAMAGED: Final = "is damaged"
 _CRC_HEADER: Final = b"crc\0"

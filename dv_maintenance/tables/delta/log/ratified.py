@@ -23,17 +23,6 @@ from dv_maintenance.tables.registry import CatalogTable, Location
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = [
-    "STAGED",
-    "HeldCommit",
-    "ManagingCatalog",
-    "Ratified",
-    "RatifiedStorage",
-    "StagedCommit",
-    "TooManyUnpublishedError",
-    "managed_storage",
-]
-
 _LOG: Final = "_delta_log"
 STAGED: Final = f"{_LOG}/_staged_commits/"
 _COMMIT: Final = re.compile(rf"{_LOG}/(\d{{20}})\.json")

@@ -31,17 +31,6 @@ from dv_maintenance.tables.delta.log.tail import Keys, Newer, Tail, key_strings
 if TYPE_CHECKING:
     from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
 
-__all__ = [
-    "TOMBSTONE_COLUMNS",
-    "FullState",
-    "State",
-    "full_state",
-    "no_collection",
-    "replay",
-    "tombstone_table",
-    "tombstones",
-]
-
 _ALL_ADD: Final = tuple(name for name in ADD_TYPES if name != "numRecords")
 _ALL_REMOVE: Final = tuple(REMOVE_TYPES)
 # Average bytes per commit from which columns are faster. In many small commits, later actions supersede most others; a

@@ -36,25 +36,6 @@ _KINDS = frozenset(
     }
 )
 
-__all__ = [
-    "LOG",
-    "CommitFile",
-    "LogSegment",
-    "commit_files",
-    "commit_path",
-    "complete_checkpoints",
-    "latest_version",
-    "parse_actions",
-    "probe",
-    "read_actions",
-    "read_commit",
-    "read_commits",
-    "read_texts",
-    "refuse_late_listing",
-    "segment",
-    "stamp",
-]
-
 LOG = "_delta_log"
 _READ_THREADS = 16
 

@@ -16,8 +16,6 @@ from dv_maintenance.tables.delta.log.bulk import ADD_TYPES, REMOVE_TYPES, bulk_t
 from dv_maintenance.tables.delta.log.columns import strings
 from dv_maintenance.tables.delta.log.fingerprints import fingerprints
 
-__all__ = ["Keys", "Newer", "Tail", "key_strings"]
-
 
 @dataclass(frozen=True, slots=True)
 class Keys:

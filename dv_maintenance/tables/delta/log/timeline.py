@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
     from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
 
-__all__ = ["CLOCK_SLACK", "in_commit_timestamp", "modified_times", "version_at"]
-
 CLOCK_SLACK: Final = 100
 """How many earlier commits may push the time of a commit forward. The reference implementation has the same limit, so
 both report the same times for a log of any length."""

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.delta.rows.partitions import PartitionColumn
     from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
 
-__all__ = ["column_bounds", "local_times"]
-
 
 def column_bounds(storage: Storage, snapshot: DeltaSnapshot, columns: Sequence[str]) -> dict[str, ColumnBounds]:
     """See ``RowLevelTable.column_bounds``. A partition value bounds itself; for the limits of statistics, see

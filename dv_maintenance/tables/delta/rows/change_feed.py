@@ -44,8 +44,6 @@ from dv_maintenance.tables.work import DvRef, ScanTask, SourceFile
 if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
 
-__all__ = ["change_feed"]
-
 _CHANGE_TYPE: Final = CHANGE_COLUMNS.field("_change_type")
 # The metrics of a commit that count rows copied by copy-on-write.
 _COPIED: Final = ("numCopiedRows", "numTargetRowsCopied")

@@ -26,18 +26,6 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.delta.commit.live_file import LiveFile
     from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
 
-__all__ = [
-    "CLUSTERING",
-    "clustered",
-    "clustered_by",
-    "clustering_columns",
-    "kept_number",
-    "new_number",
-    "new_unit",
-    "shared_unit",
-    "units",
-]
-
 CLUSTERING: Final = "delta.clustering"
 """The domain whose metadata names the columns."""
 _UNIT, _COLUMNS, _PROVIDER = "ZCUBE_ID", "ZCUBE_ZORDER_BY", "liquid"

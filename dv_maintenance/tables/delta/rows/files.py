@@ -16,18 +16,6 @@ from dv_maintenance.tables.delta.log.columns import bools, int32s, null_column, 
 from dv_maintenance.tables.delta.rows.partitions import partition_columns, partition_names
 from dv_maintenance.tables.model import FILES_SCHEMA
 
-__all__ = [
-    "ADD_COLUMNS",
-    "DV_STRUCT",
-    "FILES",
-    "deleted_rows",
-    "duplicate_paths",
-    "dv_column",
-    "files_table",
-    "possible_rows",
-    "sizes",
-]
-
 # `dv` in `files`: the descriptor from the log; null without a DV.
 DV_STRUCT: Final = pa.struct(
     [

@@ -14,8 +14,6 @@ from dv_maintenance.tables.delta.log.actions import Metadata, Protocol
 from dv_maintenance.tables.delta.rows.row_tracking import StoredColumns, stored_columns
 from dv_maintenance.tables.delta.rows.schema import physical_schema
 
-__all__ = ["file_schema", "file_tags", "row_id_field", "stores_partitions"]
-
 # Feature -> tag of its files, as in delta-spark. icebergCompatV1 has no tag.
 _ICEBERG_TAGS: Final = {"icebergCompatV2": "2", "icebergCompatV3": "3"}
 _STORING_PARTITIONS: Final = frozenset({"materializePartitionColumns", "icebergCompatV1", *_ICEBERG_TAGS})

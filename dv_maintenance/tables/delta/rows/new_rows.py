@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
     from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
 
-__all__ = ["row_rules", "row_write_tasks"]
-
 _CHECK: Final = "delta.constraints."
 _CHANGE_TYPE: Final = "_change_type"
 _LIMITED: Final = re.compile(r"(?:var)?char\((\d+)\)")

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.delta.commit.live_file import LiveFile
     from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
 
-__all__ = ["order_tags", "ordered_by"]
-
 # Not delta-spark's ZCUBE tags: those are promises to its own clustering.
 _TAG: Final = "DVM_ORDERED_BY"
 

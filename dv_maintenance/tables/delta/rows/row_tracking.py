@@ -16,8 +16,6 @@ import orjson
 from dv_maintenance.errors import DamagedTableError
 from dv_maintenance.tables.delta.log.actions import Action, Metadata, Protocol
 
-__all__ = ["DOMAIN", "PRESERVED", "StoredColumns", "assigns_row_ids", "numbered", "stored_columns"]
-
 DOMAIN: Final = "delta.rowTracking"
 PRESERVED: Final = {"delta.rowTracking.preserved": "true"}
 """Tags in the commitInfo of a commit that kept the id of every row."""

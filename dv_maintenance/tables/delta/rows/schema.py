@@ -23,16 +23,6 @@ from dv_maintenance.tables.model import LIMITED, REQUIRED
 if TYPE_CHECKING:
     from dv_maintenance.tables.delta.log.actions import Metadata
 
-__all__ = [
-    "arrow_schema",
-    "column_mapping_mode",
-    "delta_kind",
-    "is_void",
-    "partition_physical_names",
-    "physical_name",
-    "physical_schema",
-]
-
 _SOURCE: Final = b"dvm:source"
 _FIELD_ID: Final = b"PARQUET:field_id"
 _KIND: Final = b"dvm:delta"

@@ -11,8 +11,6 @@ import pyarrow as pa
 
 from dv_maintenance.errors import UsageError
 
-__all__ = ["schema_string"]
-
 _PRIMITIVES: Final[dict[pa.DataType, str]] = {
     pa.int8(): "byte",
     pa.int16(): "short",

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.delta.log.actions import Metadata, Protocol
     from dv_maintenance.tables.work import SourceFile
 
-__all__ = ["SHREDDING", "as_shredded", "may_be_shredded"]
-
 SHREDDING: Final = frozenset({"variantShredding", "variantShredding-preview"})
 _TYPED: Final = "typed_value"
 

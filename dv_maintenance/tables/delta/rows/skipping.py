@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
     from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
 
-__all__ = ["StatsColumn", "may_match", "parsed", "partition_bounds", "stats_bounds"]
-
 _UNBOUNDED: Final = Bounds()
 _BATCH: Final = 65_536  # statistics that are Python objects at the same time
 # Half of what a float32 may be off by, and more than any shortest text of one is.

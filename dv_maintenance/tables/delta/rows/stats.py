@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.delta.log.actions import Metadata
     from dv_maintenance.tables.work import OutputFile
 
-__all__ = ["lower_string", "stats_columns", "stats_json", "upper_string"]
-
 _DEFAULT_COLUMNS: Final = 32
 _DEFAULT_PREFIX: Final = 32
 # The last character of a truncated maximum, so that it sorts after the full value.

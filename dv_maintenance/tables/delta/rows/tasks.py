@@ -35,17 +35,6 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
     from dv_maintenance.tables.work import RewriteBin
 
-__all__ = [
-    "codec_of",
-    "descriptor",
-    "dv_ref",
-    "log_path",
-    "output_folder",
-    "rewrite_tasks",
-    "scan_tasks",
-    "stored_sources",
-]
-
 _SOURCE_COLUMNS: Final = ["path", "partition", "size", "physical_rows", "dv_id", "dv"]
 _ROW_COLUMNS: Final = ["base_row_id", "default_row_commit_version"]
 _BATCH: Final = 65_536  # rows that are Python objects at a time

@@ -8,8 +8,6 @@ from urllib.parse import unquote
 
 from dv_maintenance.storage import staged_for
 
-__all__ = ["Scope", "kind_of"]
-
 _CHANGE_DATA = "_change_data"
 _LOG = "_delta_log"
 # Files that writers put into the log, under their staging names on local disk (see ``storage.staged_for``).

@@ -42,8 +42,6 @@ from dv_maintenance.units import count
 if TYPE_CHECKING:
     from dv_maintenance.tables.guard import VacuumRequest
 
-__all__ = ["LIVE", "Protected", "add_state", "inside", "is_clone", "protected_files"]
-
 LIVE: Final = "in the current version"
 RECENT: Final = "removed inside the retention"
 ELSEWHERE: Final = "of the same name as a file that the log places outside the table"

@@ -12,8 +12,6 @@ from dv_maintenance.tables.delta.vacuum.names import named_by
 if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
 
-__all__ = ["NamedSince"]
-
 
 @dataclass(slots=True)
 class NamedSince:

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
     from dv_maintenance.tables.delta.log.actions import Action
 
-__all__ = ["Named", "dv_path", "named_by", "named_in", "path_of", "paths_of"]
-
 _UUID_TEXT = 20  # Z85 characters
 
 

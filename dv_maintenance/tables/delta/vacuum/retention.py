@@ -11,8 +11,6 @@ from dv_maintenance.units import limited
 if TYPE_CHECKING:
     from dv_maintenance.tables.model import Snapshot
 
-__all__ = ["DEFAULT_RETENTION", "RETENTION", "interval_millis", "own_retention"]
-
 RETENTION = "delta.deletedFileRetentionDuration"
 DEFAULT_RETENTION = "interval 1 week"
 

@@ -68,8 +68,6 @@ from dv_maintenance.tables.vacuum import Plan, Sweep, run
 if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
 
-__all__ = ["vacuum"]
-
 FOREIGN = "hidden, foreign or of another table"
 YOUNG = "younger than the retention"
 _STAT_THREADS = 16

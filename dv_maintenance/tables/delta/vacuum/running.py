@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
     from dv_maintenance.tables.delta.log.actions import Action
 
-__all__ = ["END", "START", "VacuumMark", "marks_before", "marks_of", "running_vacuums"]
-
 START: Final = "VACUUM START"
 END: Final = "VACUUM END"
 

@@ -20,8 +20,6 @@ from dv_maintenance.remedies import Remedy, setting
 if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
 
-__all__ = ["StreamOffset", "stream_offset"]
-
 _NUMBER: Final = re.compile(r"[0-9]{1,18}")
 
 

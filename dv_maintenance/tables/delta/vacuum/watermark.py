@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.delta.log.actions import Action
     from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
 
-__all__ = ["Watermark", "read_watermark", "removed_files", "removed_since", "taken_out", "write_watermark"]
-
 _FILE = f"{LOG}/_last_vacuum_info"
 _KEY = "latestCommitVersionOutsideOfRetentionWindow"
 # Hadoop's checksum of the file on local disk. It would not match our file, so delta-spark could not read it.

@@ -38,8 +38,6 @@ from dv_maintenance.tables.rows import AddedFile
 if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
 
-__all__ = ["adopt", "adopted"]
-
 # Characters that a column name may not contain unless columns are mapped (protocol: Column Mapping).
 _FORBIDDEN: Final = re.compile(r"[ ,;{}()\n\t=]")
 _BASE: Final = frozenset({"appendOnly", "invariants"})

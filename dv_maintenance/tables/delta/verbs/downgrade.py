@@ -41,8 +41,6 @@ from dv_maintenance.units import format_duration
 if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
 
-__all__ = ["downgrade_steps", "take_downgrade_step"]
-
 _FEATURE: Final = "deletionVectors"
 _PROTECTION: Final = "checkpointProtection"
 _ENABLED: Final = "delta.enableDeletionVectors"

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
     from dv_maintenance.tables.model import Snapshot
 
-__all__ = ["engine_name", "statements"]
-
 # VACUUM without RETAIN: delta-spark applies the table's property, whatever the statement says.
 _STATEMENTS: Final = {
     "optimize": "OPTIMIZE {table}",

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
     from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
 
-__all__ = ["write_manifests"]
-
 _ROOT = "_symlink_format_manifest"
 _NAME = "manifest"
 # Files beside a manifest on local disk: Hadoop's checksum, which would not match our manifest, and files that killed

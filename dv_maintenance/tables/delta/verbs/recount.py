@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.delta.commit.conflicts import Since
     from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
 
-__all__ = ["recount"]
-
 
 def recount(storage: Storage, base: DeltaSnapshot, rows: Mapping[FileKey, int], *, dry_run: bool = False) -> int | None:
     """See ``RecountableTable``. An add of a live logical file replaces the one before (protocol: Action

@@ -56,8 +56,6 @@ from dv_maintenance.tables.reports import RestoreReport
 if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
 
-__all__ = ["restore"]
-
 _OPERATION: Final = "RESTORE"
 
 

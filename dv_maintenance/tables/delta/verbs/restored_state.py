@@ -17,8 +17,6 @@ from dv_maintenance.tables.delta.log.actions import FEATURE_READER, FEATURE_WRIT
 from dv_maintenance.tables.delta.rows.clustering import CLUSTERING
 from dv_maintenance.units import parse_count
 
-__all__ = ["restored_domains", "restored_metadata", "restored_protocol", "unrestorable"]
-
 # Properties about reading or writing the log, not about the table's content.
 _OF_THE_LOG: Final = (
     "delta.enableInCommitTimestamps",

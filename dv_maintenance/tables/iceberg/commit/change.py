@@ -12,8 +12,6 @@ from typing import Any, Final
 
 from dv_maintenance.tables.iceberg.log.metadata import MAIN, Metadata
 
-__all__ = ["Change", "edited"]
-
 _PREVIOUS: Final = "write.metadata.previous-versions-max"
 _STATISTICS: Final = ("statistics", "partition-statistics")
 

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.iceberg.snapshot import IcebergSnapshot
     from dv_maintenance.tables.new_files import NewFiles
 
-__all__ = ["DeleteKey", "ManifestWriter", "NewEntry"]
-
 DeleteKey = tuple[str, int | None]
 """Path of a delete file, and the offset of a deletion vector in it."""
 

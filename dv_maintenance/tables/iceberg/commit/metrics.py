@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.iceberg.snapshot import IcebergSnapshot
     from dv_maintenance.tables.work import OutputFile
 
-__all__ = ["file_record", "stats_columns"]
-
 _MODE: Final = "write.metadata.metrics.default"
 _COLUMN: Final = "write.metadata.metrics.column."
 _MOST: Final = "write.metadata.metrics.max-inferred-column-defaults"

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.iceberg.catalog import IcebergCatalogTable
     from dv_maintenance.tables.iceberg.layout import Layout
 
-__all__ = ["swap"]
-
 _CODEC: Final = "write.metadata.compression-codec"
 _DELETES: Final = "write.metadata.delete-after-commit.enabled"
 _NUMBER: Final = re.compile(r"(\d+)-")

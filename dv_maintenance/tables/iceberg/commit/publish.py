@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.iceberg.layout import Layout
     from dv_maintenance.tables.iceberg.rows.partitions import Place
 
-__all__ = ["Draft", "NewDv", "publish"]
-
 _FIRST_PAUSE: Final = 0.1  # seconds, as Iceberg's commit.retry.min-wait-ms
 _LONGEST_PAUSE: Final = 5.0
 _DVS_PER_FILE: Final = 10_000

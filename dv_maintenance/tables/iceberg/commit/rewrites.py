@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.iceberg.snapshot import IcebergSnapshot
     from dv_maintenance.tables.work import OutputFile
 
-__all__ = ["Row", "commit_replacements", "deletes_of", "live_rows", "stored_dv"]
-
 _NONE: Final = DeletionVector.empty()
 
 Row = Mapping[str, Any]

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.iceberg.layout import Layout
     from dv_maintenance.tables.iceberg.snapshot import IcebergSnapshot
 
-__all__ = ["commit_changes"]
-
 
 def commit_changes(
     layout: Layout,

@@ -14,8 +14,6 @@ from typing import Any, Final
 from dv_maintenance.errors import UnsupportedFeatureError
 from dv_maintenance.files.avro.writer import Template
 
-__all__ = ["filled", "for_lists", "for_manifests"]
-
 _LONG: Final = ["null", "long"]
 _ENTRY: Final = (
     (1, "snapshot_id", _LONG),

@@ -12,8 +12,6 @@ from dv_maintenance.tables.iceberg.commit.values import encoded
 from dv_maintenance.tables.iceberg.log.metadata import Metadata
 from dv_maintenance.tables.iceberg.rows.partitions import Partitions
 
-__all__ = ["partition_summaries"]
-
 _INT: frozenset[str] = frozenset({"bucket", "year", "month", "hour"})
 
 

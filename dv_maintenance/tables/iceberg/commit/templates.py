@@ -21,8 +21,6 @@ from dv_maintenance.tables.iceberg.rows.transforms import decimal_size
 if TYPE_CHECKING:
     from dv_maintenance.tables.iceberg.log.metadata import Metadata, SpecField
 
-__all__ = ["NEW_LIST", "new_manifest"]
-
 _AVRO: Final = {
     pa.bool_(): "boolean",
     pa.int32(): "int",

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.iceberg.commit.publish import Draft
     from dv_maintenance.tables.iceberg.snapshot import IcebergSnapshot
 
-__all__ = ["summary_of"]
-
 # Total -> what adds to it, and what takes from it.
 _TOTALS = {
     "total-records": ("added-records", "deleted-records"),

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.iceberg.commit.manifests import DeleteKey, NewEntry
     from dv_maintenance.tables.iceberg.snapshot import IcebergSnapshot
 
-__all__ = ["unneeded_deletes"]
-
 
 def unneeded_deletes(
     now: IcebergSnapshot, removed: Collection[str], added: Sequence[NewEntry], replaced: Collection[str] = ()

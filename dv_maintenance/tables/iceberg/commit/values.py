@@ -13,8 +13,6 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import types
 
-__all__ = ["encoded", "of_json", "unscaled"]
-
 
 def encoded(value: Any, kind: pa.DataType) -> bytes | None:
     """A value as manifests have it (days, microseconds, unscaled bytes); ``None`` for types that have no form here."""

@@ -30,8 +30,6 @@ from dv_maintenance.tables.model import Change, Changes, HistoryEntry, OldestDv
 if TYPE_CHECKING:
     from dv_maintenance.tables.iceberg.snapshot import IcebergSnapshot
 
-__all__ = ["OURS", "changes_since", "data_changed", "history", "oldest_dv"]
-
 OURS: Final = "dv-maintenance-version"
 """In the summary of a snapshot, the release of this package that committed it."""
 _REPLACE: Final = "replace"

@@ -23,22 +23,6 @@ from dv_maintenance.tables.iceberg.log.metadata import SnapshotEntry
 from dv_maintenance.tables.iceberg.rows.partitions import Partitions
 from dv_maintenance.tables.parallel import in_parallel
 
-__all__ = [
-    "ADDED",
-    "DATA",
-    "DELETED",
-    "DELETES",
-    "ENTRIES",
-    "EQUALITY",
-    "EXISTING",
-    "POSITIONS",
-    "Manifest",
-    "ManifestEntries",
-    "manifests_of",
-    "placed",
-    "read_entries",
-]
-
 EXISTING, ADDED, DELETED = 0, 1, 2
 """Status of an entry."""
 DATA, DELETES = 0, 1

@@ -18,18 +18,6 @@ from dv_maintenance.tables.iceberg.log.pointer import newest_metadata
 from dv_maintenance.tables.iceberg.log.types import Schema, parse_schema
 from dv_maintenance.tables.partition_spec import PartitionField, PartitionSpec
 
-__all__ = [
-    "MAIN",
-    "NO_SNAPSHOT",
-    "Metadata",
-    "Ref",
-    "SnapshotEntry",
-    "SpecField",
-    "document",
-    "load_metadata",
-    "parse_metadata",
-]
-
 MAIN: Final = "main"
 NO_SNAPSHOT: Final = 0
 """The version of a table without a snapshot."""

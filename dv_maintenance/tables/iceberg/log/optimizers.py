@@ -9,8 +9,6 @@ from dv_maintenance.tables.iceberg.log.history import OURS
 from dv_maintenance.tables.iceberg.log.metadata import Metadata
 from dv_maintenance.units import count
 
-__all__ = ["optimizer_note", "optimizer_of"]
-
 _LOOKED_AT: Final = 50  # snapshots
 _ENABLED: Final = "self-optimizing.enabled"
 # What Amoro records about its commits, and the names of those that it makes by itself.

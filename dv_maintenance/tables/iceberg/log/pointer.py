@@ -16,8 +16,6 @@ from dv_maintenance.storage import Storage
 from dv_maintenance.tables.iceberg.layout import METADATA, Layout
 from dv_maintenance.tables.not_found import not_found
 
-__all__ = ["HINT", "SPELLINGS", "hadoop_number", "newest_metadata"]
-
 HINT: Final = "metadata/version-hint.text"
 SPELLINGS: Final = ("v{}.metadata.json", "v{}.gz.metadata.json", "v{}.metadata.json.gz")
 """Names of a metadata file in Hadoop's catalog, by its number."""

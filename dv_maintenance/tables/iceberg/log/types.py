@@ -19,8 +19,6 @@ import pyarrow as pa
 from dv_maintenance.errors import DamagedTableError, UnsupportedFeatureError
 from dv_maintenance.tables.work import DEFAULT
 
-__all__ = ["LAST_UPDATED", "LINEAGE", "ROW_ID", "Schema", "parse_schema", "plain"]
-
 ROW_ID: Final = "_row_id"
 LAST_UPDATED: Final = "_last_updated_sequence_number"
 

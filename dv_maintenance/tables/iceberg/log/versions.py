@@ -12,19 +12,6 @@ from dv_maintenance.tables.table import Probe
 if TYPE_CHECKING:
     from dv_maintenance.tables.iceberg.snapshot import IcebergSnapshot
 
-__all__ = [
-    "MAX_AGE",
-    "branches",
-    "follows",
-    "parent_of",
-    "probe",
-    "retention",
-    "stamp",
-    "tags",
-    "version",
-    "version_at",
-]
-
 MAX_AGE: Final = "history.expire.max-snapshot-age-ms"
 _DEFAULT_AGE: Final = 432_000_000
 

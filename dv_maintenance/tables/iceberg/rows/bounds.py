@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.iceberg.layout import Layout
     from dv_maintenance.tables.iceberg.snapshot import IcebergSnapshot
 
-__all__ = ["Stored", "column_bounds", "partition_bounds", "stored_bounds", "stored_columns"]
-
 _FILE, _PATH, _ROWS, _NULLS, _LOWER, _UPPER = "2", "100", "103", "110", "125", "128"
 # Each a list of pairs: the ids of key and value.
 _PAIRS: Final = {_NULLS: ("121", "122"), _LOWER: ("126", "127"), _UPPER: ("129", "130")}

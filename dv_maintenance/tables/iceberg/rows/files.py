@@ -25,8 +25,6 @@ from dv_maintenance.tables.iceberg.rows.partitions import Partition
 from dv_maintenance.tables.iceberg.rows.position_deletes import PositionDeletes
 from dv_maintenance.tables.model import FILES_SCHEMA
 
-__all__ = ["FILES", "Deletes", "EqualityDelete", "Matched", "deletes_of", "dv_id", "matched"]
-
 FILES: Final = pa.schema(
     [
         *FILES_SCHEMA,

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.iceberg.layout import Layout
     from dv_maintenance.tables.iceberg.snapshot import IcebergSnapshot
 
-__all__ = ["row_rules", "row_write_tasks"]
-
 _SPREAD: Final = "write.object-storage.enabled"
 
 

@@ -21,8 +21,6 @@ from dv_maintenance.tables.iceberg.log.metadata import Metadata, SpecField
 from dv_maintenance.tables.model import partition_name
 from dv_maintenance.tables.partition_spec import SPEC_ID
 
-__all__ = ["Partition", "Partitions", "Place", "text_of"]
-
 Place = tuple[int, tuple[Any, ...]]
 """What identifies a partition: its specification, and the values as manifests have them."""
 

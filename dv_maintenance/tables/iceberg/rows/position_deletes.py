@@ -25,8 +25,6 @@ from dv_maintenance.tables.parallel import in_parallel
 if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
 
-__all__ = ["PositionDeletes", "read_position_deletes"]
-
 _PATH, _POSITION = "file_path", "pos"
 _PATH_ID: Final = 2147483546
 _POSITION_ID: Final = 2147483545

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.iceberg.layout import Layout
     from dv_maintenance.tables.iceberg.snapshot import IcebergSnapshot
 
-__all__ = ["codec_of", "output_folder", "rewrite_tasks"]
-
 _CODEC: Final = "write.parquet.compression-codec"
 
 

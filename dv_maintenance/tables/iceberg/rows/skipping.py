@@ -17,8 +17,6 @@ from dv_maintenance.tables.predicate import Bounds, Column, Predicate, bind, col
 if TYPE_CHECKING:
     from dv_maintenance.tables.iceberg.snapshot import IcebergSnapshot
 
-__all__ = ["may_match"]
-
 _UNBOUNDED: Final = Bounds(nans=True)
 
 

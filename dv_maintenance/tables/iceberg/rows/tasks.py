@@ -27,18 +27,6 @@ from dv_maintenance.tables.model import FileKey
 from dv_maintenance.tables.rows import row_id_name
 from dv_maintenance.tables.work import EXACT_INSTANTS, NAMES, DvRef, RowDefault, ScanTask, SourceFile
 
-__all__ = [
-    "COLUMNS",
-    "Equality",
-    "full_source",
-    "name_mapping",
-    "rows_of",
-    "scan_metadata",
-    "scan_tasks",
-    "source_of",
-    "stored_source",
-]
-
 COLUMNS: Final = [
     "path",
     "size",

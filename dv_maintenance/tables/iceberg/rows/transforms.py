@@ -24,8 +24,6 @@ from dv_maintenance.tables.iceberg.log.metadata import Metadata, SpecField
 from dv_maintenance.tables.iceberg.rows.partitions import text_of
 from dv_maintenance.tables.model import hive_folder
 
-__all__ = ["NewPartitions", "decimal_size", "transformed"]
-
 _PERIODS: Final = {"year": "Y", "month": "M", "day": "D", "hour": "h"}
 _BYTES: Final = (types.is_binary, types.is_fixed_size_binary, types.is_decimal)
 _Words = npt.NDArray[np.uint32]

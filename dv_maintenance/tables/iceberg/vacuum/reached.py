@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.iceberg.log.manifests import Manifest
     from dv_maintenance.tables.iceberg.log.metadata import Metadata
 
-__all__ = ["Reached"]
-
 _STATISTICS = ("statistics", "partition-statistics")
 
 

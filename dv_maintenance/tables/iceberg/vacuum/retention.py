@@ -16,8 +16,6 @@ from dv_maintenance.tables.iceberg.log.metadata import MAIN, Metadata, Ref
 from dv_maintenance.tables.iceberg.log.versions import MAX_AGE
 from dv_maintenance.tables.reach.needed import Holder, pinned
 
-__all__ = ["CURRENT", "RECENT", "Kept", "kept_snapshots"]
-
 CURRENT: Final = "in the current snapshot"
 RECENT: Final = "in a snapshot that was the newest one inside the retention"
 FEW: Final = "in one of the newest snapshots of a branch, which the table keeps at any age"

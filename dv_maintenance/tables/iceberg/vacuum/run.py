@@ -50,8 +50,6 @@ from dv_maintenance.tables.vacuum import Plan, Sweep, run
 if TYPE_CHECKING:
     from dv_maintenance.tables.iceberg.layout import Layout
 
-__all__ = ["ORPHAN_AGE", "vacuum"]
-
 ORPHAN_AGE: Final = 3 * 86_400_000
 """Milliseconds for which a file that no snapshot names is kept, as in Spark's ``remove_orphan_files``."""
 

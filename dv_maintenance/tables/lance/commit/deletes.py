@@ -40,8 +40,6 @@ from dv_maintenance.tables.rows import ChangesOutcome, DeletedRows, RowChanges, 
 if TYPE_CHECKING:
     from types import ModuleType
 
-__all__ = ["commit_deletes"]
-
 # Messages of Lance about a concurrent writer: nothing was committed.
 _CONFLICT: Final = re.compile(r"commit conflict|[Ii]ncompatible transaction|preempted by concurrent")
 _CONTENTION: Final = re.compile(r"[Tt]oo ?[Mm]uch ?[Ww]rite ?[Cc]ontention|[Tt]oo many concurrent writers")

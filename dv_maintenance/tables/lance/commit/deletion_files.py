@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from dv_maintenance.dv import DeletionVector
     from dv_maintenance.storage import Storage
 
-__all__ = ["described", "new_deletion_file", "write_deletions"]
-
 # Lance's own threshold: deleted rows of a fragment in total.
 _BITMAP_FROM: Final = 5000
 _KINDS: Final = {ARRAY: ("array", "arrow"), BITMAP: ("bitmap", "bin")}

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     _Step = Callable[[Any, list[str]], None]
 
-__all__ = ["SYSTEM", "update_indices"]
-
 _VECTOR: Final = "VectorIndexDetails"
 # Their searches return the best rows only. If these are deleted ones, rows that a search should return are missing.
 _RANKED: Final = ("InvertedIndexDetails", "MinHashLshIndexDetails")

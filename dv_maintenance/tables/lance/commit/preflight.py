@@ -20,8 +20,6 @@ from dv_maintenance.tables.lance.log.versions import load_manifest, naming_manif
 from dv_maintenance.tables.lance.rows.files import read_deletions
 from dv_maintenance.tables.parallel import in_parallel
 
-__all__ = ["Fault", "check_sound", "preflight"]
-
 MISSING: Final = "missing"
 UNREADABLE: Final = "unreadable"
 COUNT: Final = "count"

@@ -40,8 +40,6 @@ from dv_maintenance.tables.table import CommitOutcome, Rebased, Replacement
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["commit"]
-
 # The property of a transaction that Lance shows as its message.
 _MESSAGE: Final = "lance.commit.message"
 

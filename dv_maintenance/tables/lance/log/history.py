@@ -21,8 +21,6 @@ from dv_maintenance.tables.model import Change, Changes, HistoryEntry, OldestDv
 from dv_maintenance.tables.parallel import in_parallel
 from dv_maintenance.tables.versions import numbered_changes
 
-__all__ = ["changes_since", "data_changed", "history", "manifests", "oldest_dv", "transaction_of"]
-
 _BATCH: Final = 64  # manifests in memory at once
 _UNKNOWN: Final = Transaction("UNKNOWN", 0, None)
 

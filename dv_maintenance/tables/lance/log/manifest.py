@@ -19,17 +19,6 @@ from dv_maintenance.errors import DamagedTableError
 from dv_maintenance.files.lance_footer import MAGIC
 from dv_maintenance.files.protobuf import BYTES, INTS, VARINT, Message, Shape, parse, text
 
-__all__ = [
-    "BasePath",
-    "DataFile",
-    "DeletionFile",
-    "Fragment",
-    "Index",
-    "Manifest",
-    "parse_fragment",
-    "parse_manifest",
-]
-
 _TAIL: Final = struct.Struct("<QHH4s")
 
 _MANIFEST: Final[Shape] = {

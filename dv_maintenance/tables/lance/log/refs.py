@@ -16,8 +16,6 @@ import orjson
 from dv_maintenance.errors import DamagedTableError
 from dv_maintenance.storage import Storage
 
-__all__ = ["Branch", "Tag", "branches", "root", "tags"]
-
 _TAGS: Final = "_refs/tags"
 _BRANCHES: Final = "_refs/branches"
 _TREE: Final = "tree"

@@ -16,8 +16,6 @@ from dv_maintenance.files.protobuf import BYTES, INTS, VARINT, Message, Shape, p
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables.lance.log.manifest import Manifest
 
-__all__ = ["OPERATION", "PARAMETERS", "TRANSACTIONS", "Transaction", "parse_transaction", "read_transaction"]
-
 TRANSACTIONS: Final = "_transactions"
 OPERATION: Final = "dvm.operation"
 PARAMETERS: Final = "dvm.parameters"

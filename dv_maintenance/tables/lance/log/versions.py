@@ -23,24 +23,6 @@ from dv_maintenance.tables.lance.log.manifest import Manifest, parse_manifest
 from dv_maintenance.tables.not_found import not_found
 from dv_maintenance.tables.table import Probe
 
-__all__ = [
-    "VERSIONS",
-    "VersionFile",
-    "all_versions",
-    "both_namings",
-    "detached_names",
-    "latest_version",
-    "load_manifest",
-    "manifest_name",
-    "naming_manifest",
-    "probe",
-    "read_detached",
-    "read_manifest",
-    "stamp",
-    "version_file",
-    "versions_among",
-]
-
 VERSIONS: Final = "_versions"
 _V1: Final = re.compile(r"([0-9]{1,19})\.manifest")
 _V2: Final = re.compile(r"([0-9]{20})\.manifest")

@@ -24,18 +24,6 @@ from dv_maintenance.tables.lance.log.manifest import DataFile, Fragment, Index, 
 from dv_maintenance.tables.model import FILES_SCHEMA, SEQUENCE
 from dv_maintenance.tables.parallel import in_parallel
 
-__all__ = [
-    "FILES",
-    "counted",
-    "counts_are_known",
-    "covered_fragments",
-    "deleted_rows",
-    "deletions_of",
-    "files_table",
-    "log_columns",
-    "read_deletions",
-]
-
 FILES: Final = pa.schema(
     [
         *FILES_SCHEMA,

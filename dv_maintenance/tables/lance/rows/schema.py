@@ -16,8 +16,6 @@ import pyarrow as pa
 from dv_maintenance.errors import DamagedTableError, UnsupportedFeatureError
 from dv_maintenance.files.protobuf import BYTES, VARINT, Shape, parse
 
-__all__ = ["LanceField", "arrow_schema", "is_blob", "lance_fields"]
-
 _FIELD: Final[Shape] = {2: BYTES, 3: VARINT, 4: VARINT, 5: BYTES, 6: VARINT, 9: BYTES, 10: BYTES}
 _EXTENSION: Final = "ARROW:extension:name"
 _EXTENSION_METADATA: Final = "ARROW:extension:metadata"

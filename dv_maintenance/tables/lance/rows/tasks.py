@@ -16,8 +16,6 @@ from dv_maintenance.tables.lance.snapshot import LanceSnapshot
 from dv_maintenance.tables.model import FileKey
 from dv_maintenance.tables.work import DvRef, RewriteBin, RewriteTask, ScanTask, SourceFile
 
-__all__ = ["rewrite_tasks", "scan_tasks"]
-
 _COLUMNS = ["path", "size", "physical_rows", "deleted_rows", "dv_id", "fragment_id", "dv_codec"]
 _BATCH = 65_536  # rows held as Python objects at once
 

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
     from dv_maintenance.tables.lance.log.manifest import Fragment, Manifest
 
-__all__ = ["BLOBS", "managed_objects"]
-
 BLOBS: Final = "_blobs"
 _MANAGED: Final = (4, 5)
 _LAST_KIND: Final = 5

@@ -21,8 +21,6 @@ from dv_maintenance.tables.reach.unneeded import KnownFile
 if TYPE_CHECKING:
     from dv_maintenance.tables.lance.log.manifest import Fragment, Index
 
-__all__ = ["FOLDERS", "HINT", "INDICES", "REFS", "keys_of", "known_file", "staged_manifest"]
-
 INDICES: Final = "_indices"
 FOLDERS: Final = (VERSIONS, TRANSACTIONS, DELETIONS, INDICES, DATA, BLOBS)
 """Folders of a table's own files. Nothing else in the table's folder is listed (branches, tags, files of other tools),

@@ -19,8 +19,6 @@ from dv_maintenance.tables.lance.layout import DATA
 from dv_maintenance.tables.lance.log.refs import branches, tags
 from dv_maintenance.tables.lance.log.versions import VERSIONS, VersionFile, detached_names, versions_among
 
-__all__ = ["TREE", "Holders", "Place", "read_holders", "unreadable"]
-
 CURRENT: Final = "in the current version"
 RECENT: Final = "in a version that was the newest one inside the retention"
 RETAINED: Final = "in one of the newest versions, which the table's config retains"

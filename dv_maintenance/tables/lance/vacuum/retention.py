@@ -12,16 +12,6 @@ from dv_maintenance.units import limited
 if TYPE_CHECKING:
     from dv_maintenance.tables.lance.log.manifest import Manifest
 
-__all__ = [
-    "DEFAULT_RETENTION",
-    "OLDER_THAN",
-    "RETAIN",
-    "own_retention",
-    "parse_age",
-    "retained_versions",
-    "retention_of",
-]
-
 OLDER_THAN: Final = "lance.auto_cleanup.older_than"
 RETAIN: Final = "lance.auto_cleanup.retain_versions"
 DEFAULT_RETENTION: Final = 14 * 86_400_000

@@ -88,8 +88,6 @@ from dv_maintenance.tables.sweep import remove_empty_folders
 from dv_maintenance.tables.vacuum import Plan, Sweep, run
 from dv_maintenance.units import count
 
-__all__ = ["ORPHAN_AGE", "vacuum"]
-
 ORPHAN_AGE: Final = 7 * 86_400_000
 """Milliseconds for which a file that no version names is kept. As in Lance, no writer may take longer."""
 

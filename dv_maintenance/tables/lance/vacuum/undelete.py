@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
     from dv_maintenance.tables.quarantine import Restored
 
-__all__ = ["LanceUndeleteRules"]
-
 NAMING: Final = "the table's manifests now have another naming scheme"
 NEWER: Final = "of a version that the table does not have yet: the table was recreated"
 LACKING: Final = "of a version whose files are gone"

@@ -25,8 +25,6 @@ from dv_maintenance.tables.lance.log.versions import VersionFile, both_namings, 
 from dv_maintenance.tables.parallel import in_parallel
 from dv_maintenance.tables.reports import RenameReport
 
-__all__ = ["QUIET", "rename_manifests"]
-
 QUIET: Final = 60_000
 """Required milliseconds since the last commit. A writer that commits less often is not detected."""
 

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.paimon.layout import Layout
     from dv_maintenance.tables.paimon.snapshot import PaimonSnapshot
 
-__all__ = ["commit_deletes"]
-
 
 def commit_deletes(
     place: Storage,

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.paimon.layout import Layout
     from dv_maintenance.tables.paimon.snapshot import PaimonSnapshot
 
-__all__ = ["FIRST", "NewIndex", "index_change", "load_dv"]
-
 _TARGET: Final = "deletion-vector.index-file.target-size"
 _BITMAP64: Final = "deletion-vectors.bitmap64"
 _IN_BUCKETS: Final = "index-file-in-data-file-dir"

@@ -44,8 +44,6 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.paimon.commit.index_change import NewIndex
     from dv_maintenance.tables.paimon.layout import Layout
 
-__all__ = ["Draft", "publish"]
-
 _BATCH: Final = 2**63 - 1
 """Commit identifier of all batch writers."""
 

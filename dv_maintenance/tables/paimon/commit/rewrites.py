@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.paimon.snapshot import PaimonSnapshot
     from dv_maintenance.tables.work import OutputFile
 
-__all__ = ["LiveFile", "commit_replacements", "live_files"]
-
 _COMPACT: Final = "COMPACT"
 _COMPACTED: Final = 1
 _NO_STATS: Final = {"_MIN_VALUES": EMPTY_ROW, "_MAX_VALUES": EMPTY_ROW, "_NULL_COUNTS": []}

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.paimon.log.schema import Schema
     from dv_maintenance.tables.work import ColumnStats
 
-__all__ = ["BOUNDED", "EMPTY_ROW", "file_stats", "partition_stats", "stats_columns"]
-
 EMPTY_ROW: Final = encode_row((), ())
 """The row without fields."""
 

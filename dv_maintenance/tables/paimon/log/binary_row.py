@@ -17,8 +17,6 @@ from typing import Any, Final
 from dv_maintenance.errors import DamagedTableError
 from dv_maintenance.tables.paimon.rows.types import DataType
 
-__all__ = ["Moment", "decode_row", "encode_row"]
-
 _WORD: Final = 8
 _LAYOUTS: Final = {
     "BOOLEAN": "<?",

@@ -10,8 +10,6 @@ import orjson
 
 from dv_maintenance.errors import DamagedTableError
 
-__all__ = ["Document"]
-
 T = TypeVar("T")
 _MAX_LONG = 2**63
 

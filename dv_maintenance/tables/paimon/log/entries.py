@@ -19,8 +19,6 @@ from dv_maintenance.tables.paimon.log.manifests import ADD, DELETE, manifest_fil
 if TYPE_CHECKING:
     from dv_maintenance.tables.paimon.snapshot import PaimonSnapshot
 
-__all__ = ["Entry", "FileId", "added_entries", "filled", "newest_template", "read_whole", "removal", "written"]
-
 FileId = tuple[bytes, int, str]
 """Row of the partition, bucket and name."""
 

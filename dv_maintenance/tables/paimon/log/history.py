@@ -28,8 +28,6 @@ from dv_maintenance.tables.paimon.scalars import integer
 from dv_maintenance.tables.paimon.snapshot import PaimonSnapshot
 from dv_maintenance.tables.versions import numbered_changes
 
-__all__ = ["DvDifference", "Dvs", "SnapshotReader", "changes_since", "history", "oldest_dv"]
-
 _APPEND: Final = "APPEND"
 _COMPACT: Final = "COMPACT"
 _ANALYZE: Final = "ANALYZE"

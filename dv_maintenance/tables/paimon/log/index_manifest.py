@@ -17,8 +17,6 @@ from dv_maintenance.tables.paimon.layout import INDEX, Layout
 from dv_maintenance.tables.paimon.log.manifests import avro_records
 from dv_maintenance.tables.paimon.rows.partitions import Partitions
 
-__all__ = ["DELETION_VECTORS", "DvEntry", "IndexFileEntry", "IndexManifest", "read_index_manifest"]
-
 DELETION_VECTORS: Final = "DELETION_VECTORS"
 _VERSION: Final = 1
 _WANTED: Final[Wanted] = {

@@ -29,22 +29,6 @@ from dv_maintenance.tables.paimon.rows.partitions import Partitions
 from dv_maintenance.tables.paimon.scalars import integer, text
 from dv_maintenance.tables.parallel import in_parallel
 
-__all__ = [
-    "ADD",
-    "DELETE",
-    "ENTRIES",
-    "Live",
-    "ManifestFile",
-    "avro_records",
-    "delta_entries",
-    "identities",
-    "live_entries",
-    "manifest_files",
-    "merged",
-    "no_entries",
-    "placed",
-]
-
 ADD: Final = 0
 DELETE: Final = 1
 

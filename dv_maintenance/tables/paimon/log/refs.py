@@ -13,8 +13,6 @@ from dv_maintenance.tables.paimon.layout import Layout
 from dv_maintenance.tables.paimon.log.documents import Document
 from dv_maintenance.tables.paimon.log.snapshots import SnapshotFile, parse_snapshot
 
-__all__ = ["Tag", "branches", "consumers", "tagged", "tags"]
-
 _TAG: Final = "tag-"
 _CONSUMER: Final = "consumer-"
 _BRANCH: Final = "branch-"

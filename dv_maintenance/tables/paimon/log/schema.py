@@ -18,8 +18,6 @@ from dv_maintenance.tables.paimon.layout import Layout
 from dv_maintenance.tables.paimon.log.documents import Document
 from dv_maintenance.tables.paimon.rows.types import DataType, Field, arrow_field, parse_field, parts_of
 
-__all__ = ["Schema", "newest_schema", "read_schema"]
-
 _MAX_VERSION = 3
 
 

@@ -18,19 +18,6 @@ from dv_maintenance.tables.paimon.layout import SNAPSHOT, Layout, numbered
 from dv_maintenance.tables.paimon.log.documents import Document
 from dv_maintenance.tables.table import Probe
 
-__all__ = [
-    "USER",
-    "SnapshotFile",
-    "all_versions",
-    "latest_version",
-    "load_snapshot_file",
-    "no_such_version",
-    "parse_snapshot",
-    "probe",
-    "read_snapshot_file",
-    "stamp",
-]
-
 USER: Final = "dv-maintenance-"
 """Prefix of this package's commit users."""
 

@@ -22,8 +22,6 @@ from dv_maintenance.files.arrays import int64s
 from dv_maintenance.tables.paimon.log.schema import Schema
 from dv_maintenance.tables.paimon.rows.types import Field
 
-__all__ = ["PARTS_OF", "anchors", "grouped", "holders"]
-
 PARTS_OF: Final = "part_of"
 """Column in the table of files that together hold the same rows: the path of their anchor."""
 

@@ -21,8 +21,6 @@ from dv_maintenance.tables.paimon.rows.partitions import Partitions
 from dv_maintenance.tables.paimon.scalars import NO_INTEGER, integer, text
 from dv_maintenance.tables.parallel import in_parallel
 
-__all__ = ["FILES", "Matched", "counted", "files_table", "match", "paths", "visible"]
-
 FILES: Final = pa.schema(
     [
         *FILES_SCHEMA,

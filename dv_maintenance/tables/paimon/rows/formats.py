@@ -13,8 +13,6 @@ from dv_maintenance.tables.paimon.rows.types import DataType, Field, arrow_field
 if TYPE_CHECKING:
     from dv_maintenance.tables.paimon.snapshot import PaimonSnapshot
 
-__all__ = ["WRITTEN", "arrow_fields", "check_instants", "codec_of", "format_of"]
-
 WRITTEN: Final = ("parquet", "orc")
 """Values of ``file.format`` in which new files can be written."""
 

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.paimon.snapshot import PaimonSnapshot
     from dv_maintenance.tables.work import SourceFile
 
-__all__ = ["ONE_FILE", "as_stored", "rewritten", "why_not"]
-
 ONE_FILE: Final = 1 << 62
 """Target size of new files. Each of two would need key bounds of its own."""
 

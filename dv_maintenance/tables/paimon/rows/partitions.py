@@ -20,8 +20,6 @@ from dv_maintenance.tables.model import partition_name
 from dv_maintenance.tables.paimon.log.binary_row import Moment, decode_row
 from dv_maintenance.tables.paimon.rows.types import DataType, Field
 
-__all__ = ["Partition", "Partitions", "folder_name", "folder_text", "json_value", "value_text"]
-
 _DEFAULT_NAME: Final = "__DEFAULT_PARTITION__"
 # Characters that Paimon escapes in folder names: those of Hive, and the closing brace.
 _SPECIAL: Final = "\"#%'*/:=?\\\x7f{}[]^"

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.paimon.layout import Layout
     from dv_maintenance.tables.paimon.snapshot import PaimonSnapshot
 
-__all__ = ["rewrite_tasks"]
-
 
 def rewrite_tasks(
     layout: Layout,

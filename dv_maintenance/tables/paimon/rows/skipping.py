@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.paimon.rows.partitions import Partition
     from dv_maintenance.tables.paimon.snapshot import PaimonSnapshot
 
-__all__ = ["may_match"]
-
 _UNBOUNDED: Final = Bounds()
 _STATS: Final[Wanted] = {
     "_KIND": None,

@@ -31,8 +31,6 @@ from dv_maintenance.tables.paimon.rows.types import DataType, Field, arrow_field
 from dv_maintenance.tables.paimon.snapshot import PaimonSnapshot
 from dv_maintenance.tables.work import EXACT_INSTANTS, DvRef, ScanTask, SourceFile
 
-__all__ = ["COLUMNS", "field_in", "instants", "scan_tasks", "source_of", "stored_source"]
-
 COLUMNS: Final = [
     "path",
     "size",

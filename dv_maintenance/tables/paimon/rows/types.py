@@ -15,8 +15,6 @@ import pyarrow as pa
 
 from dv_maintenance.errors import DamagedTableError, UnsupportedFeatureError
 
-__all__ = ["DataType", "Field", "arrow_field", "arrow_type", "parse_field", "parse_type", "parts_of"]
-
 _PLAIN: Final = re.compile(
     r"(?P<root>[A-Z_]+)\s*(\(\s*(?P<first>\d{1,10})\s*(,\s*(?P<second>\d{1,3})\s*)?\))?"
     r"(?P<zone>\s+WITH\s+LOCAL\s+TIME\s+ZONE|\s+WITHOUT\s+TIME\s+ZONE)?(?P<required>\s+NOT\s+NULL)?"

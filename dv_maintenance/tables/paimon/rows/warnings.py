@@ -14,8 +14,6 @@ from dv_maintenance.tables.paimon.log.snapshots import SnapshotFile, read_snapsh
 from dv_maintenance.tables.parallel import in_parallel
 from dv_maintenance.units import count, format_size, parse_count
 
-__all__ = ["index_garbage", "last_compaction", "snapshots_kept", "when"]
-
 # How many snapshots are searched for a compaction, and Paimon's default for snapshot.num-retained.min.
 _SEARCHED: Final = 20
 _KEPT: Final = 10

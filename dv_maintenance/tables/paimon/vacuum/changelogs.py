@@ -35,8 +35,6 @@ from dv_maintenance.tables.paimon.log.documents import Document
 from dv_maintenance.tables.paimon.vacuum.expiry import Rules, Stamp, first_changelog
 from dv_maintenance.tables.paimon.vacuum.holders import Branch, Ref
 
-__all__ = ["NOTHING", "ChangelogPlan", "changelog_plan", "is_same", "refuse_overwrite"]
-
 
 @dataclass(frozen=True, slots=True)
 class ChangelogPlan:

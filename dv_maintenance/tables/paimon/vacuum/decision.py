@@ -16,8 +16,6 @@ from dv_maintenance.tables.paimon.vacuum.expiry import Rules, Stamp, first_kept
 from dv_maintenance.tables.paimon.vacuum.holders import Branch, Holders, Ref, changes_in_deltas, moved
 from dv_maintenance.tables.paimon.vacuum.retention import Retention
 
-__all__ = ["BRANCHED", "CHANGELOG", "TAGGED", "Decision", "MovedError", "Terms", "conflict", "decide"]
-
 TAGGED: Final = "in a tagged snapshot"
 BRANCHED: Final = "in another branch"
 CHANGELOG: Final = "in a changelog that outlives its snapshot"

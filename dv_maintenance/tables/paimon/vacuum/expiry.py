@@ -22,18 +22,6 @@ from typing import Final
 
 from dv_maintenance.tables.reach.needed import pinned
 
-__all__ = [
-    "CONSUMED",
-    "CURRENT",
-    "RECENT",
-    "RETAINED",
-    "Rules",
-    "Stamp",
-    "first_changelog",
-    "first_kept",
-    "reasons",
-]
-
 CURRENT: Final = "in the newest snapshot"
 RECENT: Final = "in a snapshot that was the newest one inside the retention"
 RETAINED: Final = "in one of the newest snapshots, which the table retains (snapshot.num-retained.min)"

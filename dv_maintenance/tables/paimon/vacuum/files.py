@@ -26,8 +26,6 @@ from dv_maintenance.tables.reach.unneeded import KnownFile
 if TYPE_CHECKING:
     from dv_maintenance.tables.paimon.log.schema import Schema
 
-__all__ = ["BUCKET", "file_key", "file_kind", "list_files"]
-
 BUCKET: Final = "bucket"
 _UUID: Final = r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
 _BUCKET_FOLDER: Final = re.compile(r"bucket-(?:[0-9]+|postpone)")

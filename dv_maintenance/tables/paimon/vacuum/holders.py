@@ -29,8 +29,6 @@ from dv_maintenance.tables.paimon.log.snapshots import all_versions, parse_snaps
 from dv_maintenance.tables.paimon.vacuum.retention import produces_changelog
 from dv_maintenance.tables.parallel import in_parallel
 
-__all__ = ["Branch", "Holders", "Ref", "changes_in_deltas", "moved", "read_holders", "read_ref"]
-
 _ATTEMPTS: Final = 5
 _TAG: Final = "tag-"
 _CHANGELOG: Final = "changelog-"

@@ -22,8 +22,6 @@ from dv_maintenance.tables.paimon.vacuum.references import MissingError, Named, 
 from dv_maintenance.tables.reach.manifests import Ids
 from dv_maintenance.tables.reach.needed import Needed
 
-__all__ = ["OUTSIDE", "UNLOCATED", "Reached", "external_roots", "key_of"]
-
 OUTSIDE: Final = "in an expired snapshot, but outside the table in a folder that its options do not name"
 UNLOCATED: Final = "in an expired snapshot, but the folder of its partition is unknown: it expires by age"
 

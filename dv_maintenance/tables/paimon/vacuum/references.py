@@ -33,16 +33,6 @@ from dv_maintenance.tables.paimon.vacuum.holders import Ref
 from dv_maintenance.tables.parallel import in_parallel
 from dv_maintenance.tables.reach.manifests import Ids, ManifestFiles, live, mentioned
 
-__all__ = [
-    "STATISTICS",
-    "DataFile",
-    "MissingError",
-    "Named",
-    "ReferenceReader",
-    "ReferencedFiles",
-    "is_external",
-]
-
 STATISTICS: Final = "statistics"
 
 # Number of manifests in memory at once, before their entries become numbers.

@@ -23,8 +23,6 @@ from dv_maintenance.units import parse_count
 if TYPE_CHECKING:
     from dv_maintenance.access import Access
 
-__all__ = ["ROLLED_BACK", "Removal"]
-
 ROLLED_BACK: Final = "it was rolled back to the snapshot that was just deleted, which has been restored"
 
 

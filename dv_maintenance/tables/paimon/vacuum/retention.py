@@ -15,16 +15,6 @@ from dv_maintenance.errors import RefusedError
 from dv_maintenance.tables.reach.retention import applied_retention
 from dv_maintenance.units import limited
 
-__all__ = [
-    "ORPHAN_AGE",
-    "ChangelogRetention",
-    "Retention",
-    "changelog_retention",
-    "duration_millis",
-    "produces_changelog",
-    "retention_of",
-]
-
 ORPHAN_AGE: Final = 86_400_000
 """Minimum milliseconds for which a file without a snapshot is kept, as in Paimon: a writer may take that long."""
 

@@ -78,8 +78,6 @@ from dv_maintenance.tables.reports import VacuumReport
 from dv_maintenance.tables.vacuum import Plan, Sweep, run
 from dv_maintenance.units import count
 
-__all__ = ["check_cleanable", "vacuum"]
-
 LEFT: Final = "kept as the changelog of a snapshot that expires"
 YOUNG: Final = "in no snapshot, but young: a writer may be about to commit it"
 FOREIGN: Final = "not named like a file of Paimon's, or readable only by Paimon"

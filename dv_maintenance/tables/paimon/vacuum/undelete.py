@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
     from dv_maintenance.tables.quarantine import Restored
 
-__all__ = ["PaimonUndeleteRules"]
-
 GAP: Final = "older than snapshots that are gone: there would be a gap"
 NEWER: Final = "of a snapshot that the table does not have yet: the table was rolled back or recreated"
 LACKING: Final = "of a snapshot whose files are gone"

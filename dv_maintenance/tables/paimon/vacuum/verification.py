@@ -21,8 +21,6 @@ from dv_maintenance.tables.paimon.vacuum.holders import Ref
 from dv_maintenance.tables.paimon.vacuum.reached import key_of
 from dv_maintenance.tables.paimon.vacuum.references import ReferenceReader
 
-__all__ = ["is_unchanged", "verify"]
-
 
 def verify(
     reader: ReferenceReader,

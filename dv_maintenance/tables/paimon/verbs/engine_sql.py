@@ -29,19 +29,6 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.paimon.snapshot import PaimonSnapshot
     from dv_maintenance.tables.work import SourceFile
 
-__all__ = [
-    "ADVICE",
-    "EXTENSION",
-    "name_of",
-    "only_moves_rows",
-    "probe",
-    "rows_query",
-    "sources",
-    "statements",
-    "stored_sources",
-    "waiting",
-]
-
 EXTENSION: Final = "org.apache.paimon.spark.extensions.PaimonSparkSessionExtensions"
 ADVICE: Final = (
     "put Paimon's connector for this Spark on its class path (such as org.apache.paimon:paimon-spark-4.0_2.13), "
