@@ -28,7 +28,7 @@ from dv_maintenance.engine import ENGINES
 from dv_maintenance.errors import UsageError
 
 # Those of ``service.lake``, which takes a while to import.
-_ORDERS = ("worst", "dvs", "deleted", "oldest", "small", "removable", "name")
+_ORDERS = ("worst", "dvs", "deleted", "oldest", "small", "expired", "name")
 
 _PLANS = "show the plan; change nothing"
 _COUNTS = "count the rows; change nothing"

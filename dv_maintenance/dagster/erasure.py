@@ -50,7 +50,7 @@ def build_erasure_job(
     @dg.op(
         name=f"{name}_report",
         ins={"erased": dg.In(list[dict[str, Any]])},
-        out=dg.Out(dict, description="rows_deleted, and removable_from: epoch milliseconds, for all tables."),
+        out=dg.Out(dict, description="rows_deleted, and expires_at: epoch milliseconds, for all tables."),
         description="What was erased, and when vacuums may delete the last bytes.",
     )
     def report(context: dg.OpExecutionContext, erased: list[dict[str, Any]]) -> dict[str, Any]:

@@ -46,7 +46,7 @@ def _logical_files(snapshot: Snapshot) -> pa.ChunkedArray:
     return pc.binary_join_element_wise(snapshot.files["path"], pc.fill_null(snapshot.files["dv_id"], ""), "\n")
 
 
-def removable_from(table: Table, retention: int | None = None, *, now: int | None = None) -> int:
+def expires_at(table: Table, retention: int | None = None, *, now: int | None = None) -> int:
     """The earliest time, in epoch milliseconds, at which a vacuum may delete every file that is unneeded at ``now``.
 
     retention : milliseconds; ``None``: the table's own property.

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from dv_maintenance.errors import RefusedError
-from dv_maintenance.maintenance.erasure import plan_purge_since, removable_from
+from dv_maintenance.maintenance.erasure import expires_at, plan_purge_since
 from dv_maintenance.maintenance.planning.plan import build_plan
 from dv_maintenance.service.outcome import Outcome
 from dv_maintenance.service.reports.plain import of_report
@@ -42,7 +42,7 @@ def purge_erased_rows(
         "table": table.uri,
         "dry_run": deleted["dry_run"],
         "rows_deleted": deleted["rows_deleted"],
-        "removable_from": None,
+        "expires_at": None,
     }
     if deleted["dry_run"]:
         return of_report("Nothing was deleted, so there is nothing to purge.", erased)
@@ -56,16 +56,16 @@ def purge_erased_rows(
         )
         return replace(_outcome(reason, erased, purged), problems=())
     try:
-        moment = removable_from(table, watched.policy.retention)
+        moment = expires_at(table, watched.policy.retention)
     except RefusedError as error:
         kept = f"{purged.reason} The old files, which still hold the rows, are kept: {error.message}."
         return _outcome(kept, erased, purged)
     reason = (
         f"{purged.reason} The old files still hold the rows; a vacuum may delete them from {iso_timestamp(moment)} on."
     )
-    outcome = _outcome(reason, {**erased, "removable_from": moment}, purged)
-    numbers = {name: number for name, number in outcome.numbers.items() if name != "removable_from"}
-    return replace(outcome, numbers=numbers, moments={"removable_from": moment})
+    outcome = _outcome(reason, {**erased, "expires_at": moment}, purged)
+    numbers = {name: number for name, number in outcome.numbers.items() if name != "expires_at"}
+    return replace(outcome, numbers=numbers, moments={"expires_at": moment})
 
 
 def sum_up(erased: Sequence[Mapping[str, Any]]) -> Outcome:
@@ -74,13 +74,13 @@ def sum_up(erased: Sequence[Mapping[str, Any]]) -> Outcome:
         {
             "table": each["name"],
             "rows_deleted": "not counted" if each["rows_deleted"] is None else f"{each['rows_deleted']:,}",
-            "removable_from": "" if each["removable_from"] is None else iso_timestamp(each["removable_from"]),
+            "expires_at": "" if each["expires_at"] is None else iso_timestamp(each["expires_at"]),
         }
         for each in erased
     )
     counts = [each["rows_deleted"] for each in erased]
     total = None if None in counts else sum(counts)
-    last = max((each["removable_from"] for each in erased if each["removable_from"] is not None), default=None)
+    last = max((each["expires_at"] for each in erased if each["expires_at"] is not None), default=None)
     would = "would be" if any(each["dry_run"] for each in erased) else was(total or 0)
     reason = f"{'Rows' if total is None else count(total, 'row')} of {count(len(rows), 'table')} {would} deleted."
     if last is not None:
@@ -88,9 +88,9 @@ def sum_up(erased: Sequence[Mapping[str, Any]]) -> Outcome:
     return Outcome(
         reason,
         {} if total is None else {"rows_deleted": total},
-        moments={} if last is None else {"removable_from": last},
+        moments={} if last is None else {"expires_at": last},
         tables={"tables": rows},
-        report={"rows_deleted": total, "removable_from": last},
+        report={"rows_deleted": total, "expires_at": last},
     )
 
 

@@ -24,7 +24,7 @@ from dv_maintenance.units import iso_timestamp
 
 _THREADS: Final = 16
 
-Order = Literal["worst", "dvs", "deleted", "oldest", "small", "removable", "name"]
+Order = Literal["worst", "dvs", "deleted", "oldest", "small", "expired", "name"]
 ORDERS: Final[tuple[Order, ...]] = get_args(Order)
 
 
@@ -40,7 +40,7 @@ class LakeTable:
         without DVs.
     oldest_dv_exact : ``False``: they were deleted even earlier.
     small_files : live files below the policy's limit.
-    removable_bytes : size of files that a vacuum may delete now.
+    expired_bytes : size of files that a vacuum may delete now.
     expiring_bytes : size of unneeded files that are still inside the retention.
     expiring_from : when the first of them expires, epoch milliseconds.
     due : jobs that are worth starting.
@@ -60,7 +60,7 @@ class LakeTable:
     oldest_dv: int | None = None
     oldest_dv_exact: bool = True
     small_files: int | None = None
-    removable_bytes: int | None = None
+    expired_bytes: int | None = None
     expiring_bytes: int | None = None
     expiring_from: int | None = None
     due: tuple[str, ...] = ()
@@ -151,7 +151,7 @@ def _worst(table: LakeTable) -> tuple[float, ...]:
         not table.due,
         -(table.deleted_ratio or 0.0),
         *_oldest(table),
-        *_most(table.removable_bytes),
+        *_most(table.expired_bytes),
     )
 
 
@@ -169,7 +169,7 @@ _KEYS: Final[dict[Order, Callable[[LakeTable], tuple[float, ...]]]] = {
     "deleted": lambda table: _most(table.deleted_ratio),
     "oldest": _oldest,
     "small": lambda table: _most(table.small_files),
-    "removable": lambda table: _most(table.removable_bytes),
+    "expired": lambda table: _most(table.expired_bytes),
     "name": lambda _table: (),
 }
 
@@ -207,7 +207,7 @@ def _read(row: LakeTable, watched: TableSettings, now: int) -> LakeTable:
         oldest_dv=None if oldest is None else oldest.timestamp,
         oldest_dv_exact=oldest is None or oldest.exact,
         small_files=small.numbers.get("small_files"),
-        removable_bytes=None if expired is None else sum(max(each.size, 0) for each in expired.files),
+        expired_bytes=None if expired is None else sum(max(each.size, 0) for each in expired.files),
         expiring_bytes=None if expiring is None else sum(each.bytes for each in expiring),
         expiring_from=min((each.at for each in expiring), default=None) if expiring else None,
         due=() if error else found.due,

@@ -47,9 +47,9 @@ _GAUGES: Final[dict[str, tuple[str, _Value]]] = {
         "Minimum age of the oldest deleted rows that are still in live files; 0 if there are none.",
         _age,
     ),
-    "dvm_vacuum_removable_bytes": (
+    "dvm_vacuum_expired_bytes": (
         "Size of files that a vacuum may delete now.",
-        lambda table, _: table.removable_bytes,
+        lambda table, _: table.expired_bytes,
     ),
     "dvm_vacuum_expiring_bytes": (
         "Size of unneeded files that are still inside the retention.",

@@ -206,7 +206,7 @@ def test_on_a_connection_to_spark_and_on_none(airflow_environment: Path, tmp_pat
     assert done["optimize", -1][1]["rows_purged"] == 1200
     assert done["delete", -1][1]["rows_deleted"] == 300
     assert done["erase", -1][1]["rows_deleted"] == 300
-    assert done["erase", -1][1]["removable_from"]
+    assert done["erase", -1][1]["expires_at"]
     assert done["local", -1][1]["rows_purged"] == 1200
     assert done["night", -1][1]["reason"] == "2 tables of 3 had work done, 0 wait, 0 failed."
     assert [with_dvs(tmp_path, name) for name in "abcde"] == [[]] * 5

@@ -357,7 +357,7 @@ def test_erased_rows_are_in_no_live_file_and_after_the_vacuum_in_none(
 
     erased = result.output_for_node("one__dv_purge_erased")
     assert (erased["rows_deleted"], erased["verified"]) == (3, True)
-    moment, two_days = erased["removable_from"], 172_800_000
+    moment, two_days = erased["expires_at"], 172_800_000
     assert moment == pytest.approx(table.snapshot().timestamp + two_days, abs=60_000)
     vacuum(table, VacuumRequest(retention=two_days, now=moment - 60_000))
     assert {1, 5, 13} <= on_disk(one), "a vacuum before that keeps them"
@@ -402,7 +402,7 @@ def test_a_delete_that_was_tried_twice_leaves_nothing(make_table: MakeTable, ins
 
     result = retried.execute_in_process(instance=instance)
     assert logged(result, purge.name)["rows_purged"] == 1000
-    assert result.output_for_node(purge.name)["removable_from"] is not None
+    assert result.output_for_node(purge.name)["expires_at"] is not None
 
 
 def test_a_dry_run_counts_and_changes_nothing(

@@ -14,7 +14,7 @@ import pytest
 from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.errors import RefusedError
 from dv_maintenance.maintenance.checkpoint import checkpoint
-from dv_maintenance.maintenance.erasure import plan_purge_since, removable_from
+from dv_maintenance.maintenance.erasure import expires_at, plan_purge_since
 from dv_maintenance.maintenance.execution.apply import apply, maintain
 from dv_maintenance.maintenance.health import health
 from dv_maintenance.maintenance.planning.policy import Policy
@@ -86,17 +86,17 @@ def test_rows_that_a_compaction_took_along_are_purged_from_its_files(builder: De
 def test_a_vacuum_may_remove_the_old_files_from_then_on(builder: DeltaBuilder) -> None:
     purge_since(builder, 1)
     table = open_table(builder.storage.uri)
-    moment = removable_from(table)
+    moment = expires_at(table)
     assert vacuum(table, VacuumRequest(dry_run=True, now=moment - 60_000)).data_files == 0
     assert vacuum(table, VacuumRequest(dry_run=True, now=moment + 1)).data_files == 1
 
 
 def test_the_retention_is_the_table_s_own_or_a_longer_one(builder: DeltaBuilder) -> None:
     table = open_table(builder.storage.uri)
-    assert removable_from(table, now=0) == 7 * DAY
-    assert removable_from(table, 30 * DAY, now=0) == 30 * DAY
+    assert expires_at(table, now=0) == 7 * DAY
+    assert expires_at(table, 30 * DAY, now=0) == 30 * DAY
     with pytest.raises(RefusedError):
-        removable_from(table, DAY)
+        expires_at(table, DAY)
 
 
 def test_a_log_that_was_cleaned_up_does(builder: DeltaBuilder) -> None:
@@ -107,4 +107,4 @@ def test_a_log_that_was_cleaned_up_does(builder: DeltaBuilder) -> None:
     now = table.snapshot().timestamp
     with pytest.raises(RefusedError):
         vacuum(table, VacuumRequest(dry_run=True, lite=True))
-    assert removable_from(table, now=now) == now + 7 * DAY
+    assert expires_at(table, now=now) == now + 7 * DAY

@@ -57,7 +57,7 @@ def test_every_table_is_a_row_and_the_worst_comes_first(lake: Path) -> None:
     assert (visits.due, list(visits.reasons)) == (("optimize",), ["optimize"])
     assert visits.oldest_dv is not None
     assert (orders.deleted_rows, clean.files_with_dv, clean.oldest_dv) == (10, 0, None)
-    assert (clean.small_files, clean.removable_bytes) == (2, 0)
+    assert (clean.small_files, clean.expired_bytes) == (2, 0)
     assert steps[-1] == (4, 4)
 
 
@@ -66,11 +66,11 @@ def test_unneeded_files_can_go_later_and_then_now(tmp_path: Path) -> None:
     builder.delete(lambda rows: pc.greater_equal(rows["id"], 0))  # every row: both files are removed
     (entry,), _ = in_folder(str(tmp_path / "lake"), Policy(), {})
     (now,) = scan([entry])
-    assert (now.removable_bytes, now.files) == (0, 0)
+    assert (now.expired_bytes, now.files) == (0, 0)
     assert now.expiring_bytes
     assert now.expiring_from is not None
     (later,) = scan([entry], now=now.expiring_from + DAY)
-    assert later.removable_bytes
+    assert later.expired_bytes
     assert later.due == ("vacuum",)
     assert of_lake([now]).tables["tables"][0]["later"] == (
         f"{format_size(now.expiring_bytes)} from {day_of(now.expiring_from)}"
@@ -123,9 +123,9 @@ def test_orders() -> None:
     rows = [
         LakeTable("unknown", "u"),
         LakeTable("failed", "f", error="no"),
-        LakeTable("due", "d", deleted_ratio=0.1, due=("optimize",), files_with_dv=1, oldest_dv=5, removable_bytes=0),
-        LakeTable("old", "o", deleted_ratio=0.2, files_with_dv=3, oldest_dv=3, small_files=9, removable_bytes=7),
-        LakeTable("new", "n", deleted_ratio=0.2, files_with_dv=3, oldest_dv=4, small_files=1, removable_bytes=8),
+        LakeTable("due", "d", deleted_ratio=0.1, due=("optimize",), files_with_dv=1, oldest_dv=5, expired_bytes=0),
+        LakeTable("old", "o", deleted_ratio=0.2, files_with_dv=3, oldest_dv=3, small_files=9, expired_bytes=7),
+        LakeTable("new", "n", deleted_ratio=0.2, files_with_dv=3, oldest_dv=4, small_files=1, expired_bytes=8),
     ]
     random.Random(1).shuffle(rows)
     expected = {
@@ -134,7 +134,7 @@ def test_orders() -> None:
         "deleted": ["new", "old", "due", "failed", "unknown"],
         "oldest": ["old", "new", "due", "failed", "unknown"],
         "small": ["old", "new", "due", "failed", "unknown"],
-        "removable": ["new", "old", "due", "failed", "unknown"],
+        "expired": ["new", "old", "due", "failed", "unknown"],
         "name": ["due", "failed", "new", "old", "unknown"],
     }
     assert {order: [each.name for each in rank(rows, order)] for order in ORDERS} == expected

@@ -30,7 +30,7 @@ ORDERS = LakeTable(
     deleted_ratio=0.25,
     oldest_dv=1_000_000,
     small_files=1,
-    removable_bytes=2048,
+    expired_bytes=2048,
     due=("optimize",),
 )
 SAMPLE = re.compile(r'([a-z_]+)(\{((?:[a-z]+="(?:[^"\\\n]|\\.)*",?)+)\})? (\S+)')
@@ -49,7 +49,7 @@ def test_names_have_units_and_labels() -> None:
     assert found[f"dvm_deleted_rows{labels}"] == 50
     assert found[f"dvm_deleted_ratio{labels}"] == 0.25
     assert found[f"dvm_oldest_dv_age_seconds{labels}"] == 3600
-    assert found[f"dvm_vacuum_removable_bytes{labels}"] == 2048
+    assert found[f"dvm_vacuum_expired_bytes{labels}"] == 2048
     assert found[f"dvm_table_size_bytes{labels}"] == 1 << 40
     assert found['dvm_due{table="sales/orders",format="delta",job="optimize"}'] == 1
     assert found['dvm_due{table="sales/orders",format="delta",job="vacuum"}'] == 0

@@ -72,7 +72,7 @@ def _totals(tables: Sequence[LakeTable], now: int) -> dict[str, Any]:
             "deleted_rows": sum(each.deleted_rows or 0 for each in tables),
             "small_files": sum(each.small_files or 0 for each in tables),
             "size_bytes": sum(each.size_bytes or 0 for each in tables),
-            "removable_bytes": sum(each.removable_bytes or 0 for each in tables),
+            "expired_bytes": sum(each.expired_bytes or 0 for each in tables),
             "expiring_bytes": sum(each.expiring_bytes or 0 for each in tables),
             "oldest_dv_age_seconds": None if oldest is None else max(now - oldest, 0) // 1000,
         }
@@ -84,7 +84,7 @@ def _summary(totals: dict[str, Any]) -> str:
     parts = [
         f"{has(totals['tables_with_dvs'])} deletion vectors",
         f"{has(totals['due_tables'])} work due",
-        f"vacuuming all of them would free {size(totals['removable_bytes'])} now",
+        f"vacuuming all of them would free {size(totals['expired_bytes'])} now",
     ]
     broken = f" {unreadable:,} can't be read." if unreadable else ""
     return f"{count(totals['tables'], 'table')}: {', '.join(parts)}.{broken}"
@@ -103,7 +103,7 @@ def _row(table: LakeTable, now: int, stored: bool, failing: Mapping[str, Sequenc
         "deleted": "?" if table.files is None else percent(table.deleted_ratio),
         "oldest DV": _since(table) if stored else _age(table, now),
         "small": _known(table.small_files),
-        "removable": size(table.removable_bytes),
+        "expired": size(table.expired_bytes),
         "later": _later(table),
         "due": "ERROR" if table.error else ", ".join(table.due) or "-",
     }

@@ -16,7 +16,7 @@ from dv_maintenance.cli import main
 from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.errors import UnsupportedFeatureError
 from dv_maintenance.maintenance.checks import check_table
-from dv_maintenance.maintenance.erasure import removable_from
+from dv_maintenance.maintenance.erasure import expires_at
 from dv_maintenance.maintenance.manifest import write_manifests
 from dv_maintenance.maintenance.planning.policy import Policy
 from dv_maintenance.service.inspection import inspect_table
@@ -105,8 +105,8 @@ def test_a_policy_protects_clones(shared: tuple[Path, Path]) -> None:
 
 def test_when_bytes_can_be_removed(shared: tuple[Path, Path]) -> None:
     now = clock()
-    assert removable_from(open_table(str(shared[0])), now=now) == now + 14 * DAY
-    assert removable_from(open_table(str(shared[0])), 20 * DAY, now=now) == now + 20 * DAY
+    assert expires_at(open_table(str(shared[0])), now=now) == now + 14 * DAY
+    assert expires_at(open_table(str(shared[0])), 20 * DAY, now=now) == now + 20 * DAY
 
 
 # -- manifests -----------------------------------------------------------------------------------------------------

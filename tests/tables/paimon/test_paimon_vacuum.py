@@ -38,7 +38,7 @@ from dv_maintenance.tables.guard import VacuumGuard, VacuumRequest
 from dv_maintenance.tables.paimon.table import PaimonTable
 from dv_maintenance.tables.paimon.vacuum import decision, reached
 from dv_maintenance.tables.paimon.vacuum import run as vacuum
-from dv_maintenance.tables.paimon.vacuum.expiry import CONSUMED, CURRENT, RECENT, RETAINED
+from dv_maintenance.tables.paimon.vacuum.expiry import AMONG_THE_NEWEST, CONSUMED, CURRENT, RECENT
 from dv_maintenance.tables.paimon.vacuum.files import file_kind
 from dv_maintenance.tables.paimon.vacuum.holders import Branch, Ref, moved
 from dv_maintenance.tables.reach.needed import Needed
@@ -210,7 +210,7 @@ def test_how_many_are_retained(tmp_path: Path) -> None:
     assert snapshots(table.vacuum(now=table.now, retention=HOUR, dry_run=True)) == []
     result = table.vacuum(retention=0, allow_short_retention=True)
     assert snapshots(result) == [1, 2, 3, 4]
-    assert {CURRENT, RETAINED} == set(result.expired.kept)
+    assert {CURRENT, AMONG_THE_NEWEST} == set(result.expired.kept)
 
 
 def test_consumers_and_tags(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from dv_maintenance.tables.lance.log.versions import VERSIONS, VersionFile, deta
 
 CURRENT: Final = "in the current version"
 RECENT: Final = "in a version that was the newest one inside the retention"
-RETAINED: Final = "in one of the newest versions, which the table's config retains"
+AMONG_THE_NEWEST: Final = "in one of the newest versions, which the table's config keeps"
 TAGGED: Final = "in a tagged version"
 BRANCHED: Final = "in another branch, or in a version from which one was created"
 DETACHED: Final = "in a detached version"

@@ -1,4 +1,4 @@
-"""How long and how many superseded versions a table retains: its config, as Lance's own cleanup reads it."""
+"""How long and how many superseded versions a table keeps: its config, as Lance's own cleanup reads it."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ def own_retention(manifest: Manifest, table: str) -> int:
         raise _unclear(OLDER_THAN, str(error), "14days", manifest, table) from None
 
 
-def retained_versions(manifest: Manifest, table: str) -> int:
-    """How many of the newest versions the table retains at any age; at least 1. Raises RefusedError."""
+def newest_kept(manifest: Manifest, table: str) -> int:
+    """How many of the newest versions the table keeps at any age; at least 1. Raises RefusedError."""
     text = manifest.config.get(RETAIN, "1")
     if not re.fullmatch(r"[0-9]{1,18}", text) or int(text) == 0:
         raise _unclear(RETAIN, f"{text!r} is not a number of versions", "10", manifest, table)

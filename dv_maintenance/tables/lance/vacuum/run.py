@@ -2,7 +2,7 @@
 
 **Versions** expire as ``holders`` says. **Files** with names that Lance gives (``files``) expire
 
-1. at once, if an expired version names them and no retained version does;
+1. at once, if an expired version names them and no kept version does;
 2. later, if no version ever named them: once everything written under the same key is older than a week, or than the
    retention if that is longer. Their writer may have failed, or may not have committed yet. This rule covers files of
    every kind, also manifests that writers stage as ``N.manifest-UUID``. A catalog may point to such a file until
@@ -68,17 +68,17 @@ from dv_maintenance.tables.lance.vacuum.files import (
     staged_manifest,
 )
 from dv_maintenance.tables.lance.vacuum.holders import (
+    AMONG_THE_NEWEST,
     CURRENT,
     DETACHED,
     RECENT,
-    RETAINED,
     TAGGED,
     TREE,
     Holders,
     read_holders,
     unreadable,
 )
-from dv_maintenance.tables.lance.vacuum.retention import retained_versions, retention_of
+from dv_maintenance.tables.lance.vacuum.retention import newest_kept, retention_of
 from dv_maintenance.tables.model import ExpiredFile, ExpiringFiles
 from dv_maintenance.tables.parallel import in_parallel
 from dv_maintenance.tables.reach.needed import Needed, pinned
@@ -134,7 +134,7 @@ def vacuum(storage: Storage, request: VacuumRequest = VACUUM_DEFAULTS) -> Vacuum
         kept_for=kept_for,
         cutoff=now - kept_for,
         young=now - max(kept_for, ORPHAN_AGE),
-        retained=retained_versions(newest, storage.uri),
+        newest_kept=newest_kept(newest, storage.uri),
         version=newest.version,
     )
     return run(rules, guard, dry_run=request.dry_run, now=now)
@@ -152,7 +152,7 @@ class _Rules:
     """Lance's part of a vacuum run.
 
     young : epoch milliseconds; a file that no version names is kept unless it is older.
-    retained : how many of the newest versions are kept.
+    newest_kept : how many of the newest versions are kept.
     why_kept : version -> why it is kept.
     expired : the other versions.
     unread : expired versions with manifests not read yet.
@@ -171,7 +171,7 @@ class _Rules:
     kept_for: int
     cutoff: int
     young: int
-    retained: int
+    newest_kept: int
     version: int
     needed: Needed = field(default_factory=Needed)
     kept: Counter[str] = field(default_factory=Counter)
@@ -225,7 +225,7 @@ class _Rules:
         files = {file.version: file for file in reversed(holders.versions)}
         self._check_there(holders, files)
         pins = set(self.guard.versions)
-        self.why_kept = dict.fromkeys(list(files)[: self.retained], RETAINED)
+        self.why_kept = dict.fromkeys(list(files)[: self.newest_kept], AMONG_THE_NEWEST)
         self.why_kept |= {version: why for version, why in holders.held.items() if version in files}
         self.why_kept |= {version: pinned(version) for version in pins} | {self.version: CURRENT}
         # A manifest is written at the commit or, in a copied table, later: then only its own time decides. One that was

@@ -98,7 +98,7 @@ class Decision:
         every = {**self.changelogs.to_write, **self.branch.changelogs}
         return {number: ref for number, ref in every.items() if number not in self.changelogs.to_delete}
 
-    def retained(self) -> Iterator[tuple[Ref, str]]:
+    def kept(self) -> Iterator[tuple[Ref, str]]:
         """All references that need files, each with the reason. Those of this branch come first, except changelogs."""
         own, why, expired = self.branch, self.reasons(), set(self.expired)
         for number, ref in reversed(list(own.snapshots.items())):

@@ -24,7 +24,7 @@ from dv_maintenance.tables.reach.needed import pinned
 
 CURRENT: Final = "in the newest snapshot"
 RECENT: Final = "in a snapshot that was the newest one inside the retention"
-RETAINED: Final = "in one of the newest snapshots, which the table retains (snapshot.num-retained.min)"
+AMONG_THE_NEWEST: Final = "in one of the newest snapshots, which the table keeps (snapshot.num-retained.min)"
 CONSUMED: Final = "in a snapshot that a consumer has yet to read, or that comes after a pinned one"
 
 
@@ -95,7 +95,7 @@ def reasons(
         if stamp.id == newest:
             found[stamp.id] = CURRENT
         elif stamp.id > newest - rules.least:
-            found[stamp.id] = RETAINED
+            found[stamp.id] = AMONG_THE_NEWEST
         elif stamp.id in pins:
             found[stamp.id] = pinned(stamp.id, "snapshot")
         elif consumers and stamp.id >= min(consumers.values()):

@@ -40,7 +40,7 @@ class Reached:
     _added: set[tuple[str | bool | None, ...]] = field(default_factory=set)
 
     def add(self, decision: Decision, version: int) -> None:
-        """Add the files that retained snapshots, tags and changelogs need, including changelogs yet to be written.
+        """Add the files that kept snapshots, tags and changelogs need, including changelogs yet to be written.
         ``version``: for errors.
 
         Raises
@@ -50,7 +50,7 @@ class Reached:
         """
         for name, why in decision.names():
             self.needed.add([name], why)
-        new = [(ref, why) for ref, why in decision.retained() if _names(ref) not in self._added]
+        new = [(ref, why) for ref, why in decision.kept() if _names(ref) not in self._added]
         try:
             for (ref, why), reached in zip(new, self.reader.resolve([ref for ref, _ in new]), strict=True):
                 ids = self._without(np.union1d(reached.data, reached.changes))

@@ -3,7 +3,7 @@
 ``holders`` reads the references (snapshots, tags, changelogs of every branch), ``decision`` decides which of them go
 (``expiry``, ``changelogs``), ``reached`` resolves them to files (``references``), ``files`` lists the folders, and
 ``verification`` checks the outcome independently. A file is deleted if an expiring snapshot needed it, or if it is old
-and no snapshot ever named it. In both cases, no retained snapshot, tag or changelog of any branch may need it.
+and no snapshot ever named it. In both cases, no kept snapshot, tag or changelog of any branch may need it.
 
 **Order of steps.**
 
@@ -153,7 +153,7 @@ class _Rules:
 
     version : id of the newest snapshot when the plan was made.
     listed : the files of the table; none for a lite vacuum.
-    decision : the newest one. After the deletion of snapshots and changelogs, everything that is left is retained.
+    decision : the newest one. After the deletion of snapshots and changelogs, everything that is left is kept.
     orphans : paths of files that no existing snapshot named.
     """
 
