@@ -18,6 +18,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from dv_maintenance.errors import DvMaintenanceError, UsageError
 from dv_maintenance.spark_source.options import ReadOptions
 from dv_maintenance.spark_source.types import nullable, spark_schema
+from dv_maintenance.tables.columns import check_columns
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -162,14 +163,7 @@ def _selected(snapshot: Snapshot, columns: tuple[str, ...] | None) -> pa.Schema:
 
     if columns is None:
         return snapshot.schema
-    unknown = [name for name in columns if name not in snapshot.schema.names]
-    if unknown or len(set(columns)) < len(columns):
-        raise UsageError(
-            f"no column {unknown[0]!r}" if unknown else "a column is named twice",
-            table=snapshot.table,
-            version=snapshot.version,
-            next_step=f"choose from {', '.join(snapshot.schema.names)}",
-        )
+    check_columns(columns, snapshot.schema.names, snapshot)
     return pa.schema([snapshot.schema.field(name) for name in columns])
 
 

@@ -12,9 +12,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dv_maintenance.dv import DvDescriptor
-from dv_maintenance.errors import DamagedDeletionVectorError, DamagedTableError, RefusedError, UsageError
+from dv_maintenance.errors import DamagedDeletionVectorError, DamagedTableError, RefusedError
 from dv_maintenance.storage import RawName
 from dv_maintenance.tables.bins import taken
+from dv_maintenance.tables.columns import check_columns
 from dv_maintenance.tables.delta.log.columns import strings
 from dv_maintenance.tables.delta.rows.clustering import clustering_columns, kept_number, new_number
 from dv_maintenance.tables.delta.rows.layout import file_schema, row_id_field, stores_partitions
@@ -185,15 +186,7 @@ def _selected(snapshot: DeltaSnapshot, columns: Sequence[str] | None) -> pa.Sche
     row_id = row_id_name(schema)
     if row_id in columns and (tracked := stored_columns(snapshot.protocol, snapshot.metadata)) is not None:
         schema = schema.append(row_id_field(tracked).with_name(row_id))
-    unknown = [name for name in columns if name not in schema.names]
-    if unknown or len(set(columns)) < len(columns):
-        problem = f"no column {unknown[0]!r}" if unknown else "a column is named twice"
-        raise UsageError(
-            f"{problem} in {list(columns)}",
-            table=snapshot.table,
-            version=snapshot.version,
-            next_step=f"choose from {', '.join(schema.names)}",
-        )
+    check_columns(columns, schema.names, snapshot)
     return pa.schema([schema.field(name) for name in columns])
 
 

@@ -8,7 +8,6 @@ stored.
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -17,8 +16,9 @@ import pyarrow as pa
 from pyarrow import types
 
 from dv_maintenance.dv import iceberg
-from dv_maintenance.errors import DamagedTableError, RefusedError, UnsupportedFeatureError, UsageError
+from dv_maintenance.errors import DamagedTableError, RefusedError, UnsupportedFeatureError
 from dv_maintenance.remedies import Remedy, setting
+from dv_maintenance.tables.columns import check_columns
 from dv_maintenance.tables.iceberg.layout import Layout
 from dv_maintenance.tables.iceberg.log.types import LAST_UPDATED, LINEAGE, ROW_ID
 from dv_maintenance.tables.iceberg.rows.files import EqualityDelete
@@ -85,17 +85,7 @@ def _selected(snapshot: IcebergSnapshot, columns: Sequence[str] | None) -> pa.Sc
     if columns is not None and own_id in columns and hidden.names:
         by_name[own_id] = hidden.field(ROW_ID).with_name(own_id)
     names = snapshot.schema.names if columns is None else columns
-    wrong = [name for name in names if name not in by_name]
-    wrong += [name for name, times in Counter(names).items() if times > 1]
-    if wrong:
-        raise UsageError(
-            f"no column {wrong[0]!r} in the table"
-            if wrong[0] not in by_name
-            else f"column {wrong[0]!r} is named twice",
-            table=snapshot.table,
-            version=snapshot.version,
-            next_step=f"choose from {', '.join(by_name)}",
-        )
+    check_columns(names, by_name, snapshot)
     return pa.schema([by_name[name] for name in names], scan_metadata(snapshot))
 
 

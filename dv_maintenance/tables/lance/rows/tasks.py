@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -10,6 +9,7 @@ import pyarrow as pa
 
 from dv_maintenance.errors import UsageError
 from dv_maintenance.storage import Storage
+from dv_maintenance.tables.columns import check_columns
 from dv_maintenance.tables.lance.commit.preflight import check_sound
 from dv_maintenance.tables.lance.layout import DATA, check_folders
 from dv_maintenance.tables.lance.snapshot import LanceSnapshot
@@ -70,16 +70,7 @@ def rewrite_tasks(
 def _selected(snapshot: LanceSnapshot, columns: Sequence[str] | None) -> pa.Schema:
     if columns is None:
         return snapshot.schema
-    names = snapshot.schema.names
-    wrong = [name for name in columns if name not in names]
-    wrong += [name for name, times in Counter(columns).items() if times > 1]
-    if wrong:
-        raise UsageError(
-            f"no column {wrong[0]!r} in the table" if wrong[0] not in names else f"column {wrong[0]!r} is named twice",
-            table=snapshot.table,
-            version=snapshot.version,
-            next_step=f"choose from {', '.join(names)}",
-        )
+    check_columns(columns, snapshot.schema.names, snapshot)
     return pa.schema([snapshot.schema.field(name) for name in columns], snapshot.schema.metadata)
 
 

@@ -11,7 +11,7 @@ the file's schema.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -20,8 +20,9 @@ import pyarrow as pa
 from pyarrow import types
 
 from dv_maintenance.dv import paimon
-from dv_maintenance.errors import RefusedError, UnsupportedFeatureError, UsageError
+from dv_maintenance.errors import RefusedError, UnsupportedFeatureError
 from dv_maintenance.remedies import Remedy, setting
+from dv_maintenance.tables.columns import check_columns
 from dv_maintenance.tables.model import FileKey
 from dv_maintenance.tables.paimon.features import check_nanoseconds, check_rows_readable
 from dv_maintenance.tables.paimon.layout import Layout
@@ -135,17 +136,7 @@ def _shape(fields: Sequence[Field], stored: Schema) -> pa.Schema:
 def _selected(snapshot: PaimonSnapshot, columns: Sequence[str] | None) -> tuple[Field, ...]:
     by_name = {each.name: each for each in snapshot.table_schema.fields}
     names = list(by_name) if columns is None else columns
-    wrong = [name for name in names if name not in by_name]
-    wrong += [name for name, times in Counter(names).items() if times > 1]
-    if wrong:
-        raise UsageError(
-            f"no column {wrong[0]!r} in the table"
-            if wrong[0] not in by_name
-            else f"column {wrong[0]!r} is named twice",
-            table=snapshot.table,
-            version=snapshot.version,
-            next_step=f"choose from {', '.join(by_name)}",
-        )
+    check_columns(names, by_name, snapshot)
     return tuple(by_name[name] for name in names)
 
 
