@@ -6,13 +6,14 @@ import os
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from dv_maintenance.storage import FileExistsAlreadyError, FileInfo, Storage
 from dv_maintenance.storage.guards import StoreName, probe_path
 
 if TYPE_CHECKING:
+    from tempfile import TemporaryDirectory
+
     import pyarrow as pa
 
 
@@ -114,6 +115,8 @@ class Rehearsal(Storage):
 
         self.check_output(path)
         if self._streams is None:
+            from tempfile import TemporaryDirectory
+
             self._streams = TemporaryDirectory(prefix="dvm-dry-run-")
         place = os.path.join(self._streams.name, str(len(self._written)))
         written = self._written[self.uri_of(path)] = _Written(0, place=place)

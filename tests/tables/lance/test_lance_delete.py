@@ -461,7 +461,7 @@ def test_finer_times_than_sparks_are_refused(pylance: ModuleType, tmp_path: Path
     with pytest.raises(RefusedError, match="column at has values"):
         delete(opened(place), spark, "at > timestamp'1970-01-01 00:00:00'")
     with pytest.raises(RefusedError, match="column t has the type time32"):
-        delete(opened(place), spark, "t IS NULL")
+        delete(opened(place), spark, "t IS NULL OR id % 2 = 3")
     assert opened(place).version() == 1
 
 
