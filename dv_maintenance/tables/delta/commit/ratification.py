@@ -184,8 +184,8 @@ def check_actions(storage: Storage, actions: Sequence[Action]) -> None:
     """Raise RefusedError if the catalog would have to be told more of a commit than we can tell."""
     if isinstance(storage, RatifiedStorage) and any("metaData" in each or "protocol" in each for each in actions):
         raise RefusedError(
-            f"the commit would change the schema, the properties or the protocol, of which {storage.catalog.name} "
-            "keeps a copy",
+            f"the commit would change the schema, the properties or the protocol, and {storage.catalog.name} keeps "
+            "a copy of these",
             table=storage.uri,
             next_step="change these with an engine of the catalog, then run this again",
         )
