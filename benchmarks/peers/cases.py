@@ -64,7 +64,6 @@ SPARK = Warm(sessions.spark, work.purge_in_spark)
 ONE_WORKER = Warm(sessions.spark_of_one_worker, work.purge_in_spark)
 DELETE = Warm(sessions.spark, work.delete)
 ERASE = Warm(sessions.spark, work.erase)
-IDS = Warm(sessions.spark, work.erase_ids)
 SCAN = Warm(nullcontext, work.scan)
 REORG = Warm(sessions.delta_spark, work.reorg)
 DELTA_DELETE = Warm(sessions.delta_spark, work.delta_delete)
@@ -137,7 +136,6 @@ CASES = (
     Case("copy", "DELETE of one row", "delta-spark, copy-on-write", "0.10", tables.one_file, ROW, DELETE, DELTA_COPY),
     Case("parts", "purge, 2,000 partitions, Spark", LOCAL, "3.00", tables.erased, PARTS, SPARK, work.purge),
     Case("erase", "DELETE in 2,000 files", DV, "1.00", tables.partitions, PARTS, ERASE, DELTA_ERASE),
-    Case("ids", "DELETE of 2,000 ids, Spark", LOCAL, "3.00", tables.partitions, PARTS, IDS, work.erase_ids_here),
     scans(1),
     scans(10),
     scans(50),

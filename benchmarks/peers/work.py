@@ -62,26 +62,12 @@ def delete(spark: Any, place: str) -> None:
     delete(open_table(place), spark, "id = 17")
 
 
-def erase(engine: Any, place: str, condition: str = EVERYWHERE) -> None:
+def erase(spark: Any, place: str) -> None:
     """Delete a row of each partition."""
     from dv_maintenance.dml.delete import delete
     from dv_maintenance.tables import open_table
 
-    delete(open_table(place), engine, condition)
-
-
-def erase_ids(engine: Any, place: str) -> None:
-    """The same by a list of ids, which needs no Spark."""
-    from pathlib import Path
-
-    files = len([*Path(place).rglob("*.parquet")])
-    erase(engine, place, f"id IN ({', '.join(str(file * 30 + 7) for file in range(files))})")
-
-
-def erase_ids_here(place: str) -> None:
-    from dv_maintenance.engine.local import LocalEngine
-
-    erase_ids(LocalEngine(threads=CORES), place)
+    delete(open_table(place), spark, EVERYWHERE)
 
 
 def scan(_: None, place: str) -> None:
