@@ -34,7 +34,7 @@ NAME = f"uc.{TABLE}"
 
 @pytest.fixture
 def backend(server: Unity, tmp_path: Path) -> ManagedBackend:
-    """Ids 0 to 5, of which 0 and 4 are deleted."""
+    """Ids 0 to 5; 0 and 4 are deleted."""
     made = ManagedBackend(tmp_path / "table", server)
     made.create()
     made.append("a", [(number, "a", "x") for number in range(6)])

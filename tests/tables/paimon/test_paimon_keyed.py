@@ -124,5 +124,5 @@ def test_what_needs_merging_stays_refused(golden_copy: Callable[[str], Path]) ->
     with pytest.raises(RefusedError, match="only Paimon can merge"):
         delete(table, LocalEngine(), "id = 1")
     orc = with_options(golden_copy("paimon/pk_dv_b1_orc/table"), write_only="true")
-    with pytest.raises(RefusedError, match="no Parquet file"):
+    with pytest.raises(RefusedError, match="not a Parquet file"):
         purge(orc, LocalEngine())

@@ -69,7 +69,7 @@ class StagedCommit:
 
 
 class TooManyUnpublishedError(Exception):
-    """The catalog takes no more commits before it is told that the last ones were published."""
+    """The catalog takes no more commits until those that it holds are published and reported."""
 
 
 @runtime_checkable

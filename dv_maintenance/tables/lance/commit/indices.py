@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _VECTOR: Final = "VectorIndexDetails"
 # Their searches return the best rows only. If these are deleted ones, rows that a search should return are missing.
 _RANKED: Final = ("InvertedIndexDetails", "MinHashLshIndexDetails")
-# Details of an index that are no parameters of it.
+# Details of an index that do not describe how it was built.
 _DERIVED: Final = frozenset({"signature_version"})
 # Parts of a vector index, from which on they are retrained as one: a search reads each of them.
 _SEGMENTS: Final = 10

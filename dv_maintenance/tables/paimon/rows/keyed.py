@@ -61,7 +61,7 @@ def why_not(snapshot: PaimonSnapshot) -> Iterator[str]:
     if pc.any(pc.greater(with_dv["extra_files"], integer(0))).as_py():
         yield "a file with deleted rows has indexes or changelogs of its own"
     if pc.any(pc.invert(pc.match_substring_regex(with_dv["path"], r"(?i)\.parquet$"))).as_py():
-        yield "a file with deleted rows is no Parquet file"
+        yield "a file with deleted rows is not a Parquet file"
 
 
 def as_stored(snapshot: PaimonSnapshot, storage: Storage, source: SourceFile) -> tuple[SourceFile, pa.Schema]:
@@ -73,7 +73,7 @@ def as_stored(snapshot: PaimonSnapshot, storage: Storage, source: SourceFile) ->
     """
     if source.format != "parquet":
         raise RefusedError(
-            f"{source.key.path} of a primary-key table is no Parquet file, and can't be copied as it is",
+            f"{source.key.path} of a primary-key table is not a Parquet file, and can't be copied as it is",
             table=snapshot.table,
             version=snapshot.version,
             next_step=Remedy("let Paimon do it: {}", (run("engine-sql", f"{snapshot.table} purge"),)),
