@@ -54,7 +54,7 @@ tests: setup judges airflow-environment .venv/.compiled ## Tests only
 	$(MEMORY) $(RUN) pytest -o tmp_path_retention_policy=failed
 
 check: .venv/.ready ## Style, types, layers and the quick tests: the loop while working
-	@$(MAKE) --no-print-directory -j 2 lint types imports quick
+	@$(MAKE) --no-print-directory -j 2 quick lint types imports
 
 # Nothing waits for Java here: a worker more than there are cores would only add its start.
 quick: .venv/.compiled ## Short tests that need neither Java nor processes of Dagster or Airflow
