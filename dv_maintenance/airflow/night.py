@@ -12,7 +12,7 @@ from dv_maintenance.airflow.many import problem_of
 from dv_maintenance.airflow.render import as_text, as_xcom, ended
 from dv_maintenance.airflow.spark import SPARK_FIELDS, OnSpark
 from dv_maintenance.airflow.tables import in_airflow_terms
-from dv_maintenance.service.night import Night, NightTable, clock, opened_at, plan_night
+from dv_maintenance.service.night import NightPlan, NightTable, clock, opened_at, plan_night
 from dv_maintenance.service.text import count
 
 _NIGHT: Final = "night"
@@ -91,7 +91,7 @@ class _Memory:
         self.instance.xcom_push(key=_NIGHT, value=kept)
 
 
-def _waiting(night: Night) -> Iterable[NightTable]:
+def _waiting(night: NightPlan) -> Iterable[NightTable]:
     def none() -> Any:
         raise AssertionError("a night without work or time starts no engine")
 

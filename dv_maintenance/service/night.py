@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.work import RewriteResult, RewriteTask
 
 __all__ = [
-    "Night",
+    "NightPlan",
     "NightTable",
     "PlanOf",
     "Window",
@@ -154,10 +154,10 @@ def plan_night(
     plan_of: PlanOf = by_policy,
     waiting: Mapping[str, int] | None = None,
     spent: float = 0.0,
-) -> Night:
+) -> NightPlan:
     """The first half of :func:`work_through`: plans every table. Needs no engine."""
     began = now()
-    night = Night({}, [], window, budget, now, began, spent)
+    night = NightPlan({}, [], window, budget, now, began, spent)
     for each in tables:
         try:
             planned = _plan(each, plan_of, began, (waiting or {}).get(each.name, began))
@@ -270,7 +270,7 @@ def _plan(watched: TableSettings, plan_of: PlanOf, now: int, since: int) -> _Pla
 
 
 @dataclass(slots=True)
-class Night:
+class NightPlan:
     """The tables of a night, planned.
 
     settled : the tables that need no work, or failed.

@@ -98,7 +98,7 @@ def allocate(
     with_deadlines = dues(
         [each for each in possible if each not in late], nights, start_seconds=start_seconds, reserve=reserve
     )
-    night = _Night(seconds, start_seconds, reserve)
+    night = _Tonight(seconds, start_seconds, reserve)
     night.take(must_run(with_deadlines, nights), "deadline")
 
     turns = _turns(possible, night, served or {}, nights)
@@ -148,7 +148,7 @@ def must_run(due: Sequence[Due], nights: Sequence[Night], margin: int = MARGIN) 
     return prefix
 
 
-class _Night:
+class _Tonight:
     """Fills the time of tonight. An item is taken if it fits even at its worst, after those before it as usual."""
 
     def __init__(self, seconds: float, start: float, reserve: Reserve) -> None:
@@ -174,7 +174,7 @@ class _Night:
 
 
 def _turns(
-    items: Sequence[WorkItem], night: _Night, served: Mapping[str, int], nights: Sequence[Night]
+    items: Sequence[WorkItem], night: _Tonight, served: Mapping[str, int], nights: Sequence[Night]
 ) -> dict[WorkItem, int]:
     """For each table with paid work of which nothing is taken yet: one item of it, and when its turn must have come.
 
@@ -221,7 +221,7 @@ def _too_large(
     return possible, large
 
 
-def _why_not(item: WorkItem, night: _Night, late: set[WorkItem], coming: Sequence[Night]) -> str:
+def _why_not(item: WorkItem, night: _Tonight, late: set[WorkItem], coming: Sequence[Night]) -> str:
     if not item.ripe and item not in late:
         share = item.paid / item.cost
         by = f"; it must be done by {day(item.deadline)}" if item.deadline is not None else ""
