@@ -121,21 +121,6 @@ def days_with_dvs(path: Path) -> set[str | None]:
     return {each.partition["day"] for each in state.partitions if each.counts.files_with_dv}
 
 
-@pytest.mark.processes
-def test_chosen_partitions_in_as_few_runs_as_there_are_gaps_or_one_by_one(workspace: Any, location: Path) -> None:
-    chosen = ["2024-11-01", "2024-11-02", "2024-11-09"]
-    # The 9th is in no table: it has a run of its own all the same, which ends well.
-    labels = [run.tags["dv/partitions"] for run in backfill(workspace, "merged", chosen)]
-    assert sorted(labels) == ["2024-11-01...2024-11-02 (2)", "2024-11-09"]
-    assert len(backfill(workspace, "split", chosen)) == 3
-    for name in ("merged", "split"):
-        assert days_with_dvs(location.parent / name) == {"2024-11-03", "2024-11-04", "2024-11-05"}
-        records = workspace.instance.fetch_materializations(
-            dg.AssetKey([name, "dv", f"{name}_optimize"]), limit=10
-        ).records
-        assert {record.asset_materialization.partition for record in records} == set(chosen)
-
-
 def launch_backfills(workspace: Any, *tables: str) -> dg.DagsterRun:
     selector = {
         "repositoryLocationName": "tables",
@@ -151,11 +136,21 @@ def launch_backfills(workspace: Any, *tables: str) -> dg.DagsterRun:
 
 
 @pytest.mark.processes
-def test_a_job_begins_a_backfill_of_the_partitions_with_work(workspace: Any, location: Path) -> None:
-    dirty = days_with_dvs(location.parent / "merged")
+def test_chosen_partitions_in_as_few_runs_as_there_are_gaps_or_one_by_one(workspace: Any, location: Path) -> None:
+    chosen = ["2024-11-01", "2024-11-02", "2024-11-09"]
+    # The 9th is in no table: it has a run of its own all the same, which ends well.
+    labels = [run.tags["dv/partitions"] for run in backfill(workspace, "merged", chosen)]
+    assert sorted(labels) == ["2024-11-01...2024-11-02 (2)", "2024-11-09"]
+    assert len(backfill(workspace, "split", chosen)) == 3
+    for name in ("merged", "split"):
+        assert days_with_dvs(location.parent / name) == {"2024-11-03", "2024-11-04", "2024-11-05"}
+        records = workspace.instance.fetch_materializations(
+            dg.AssetKey([name, "dv", f"{name}_optimize"]), limit=10
+        ).records
+        assert {record.asset_materialization.partition for record in records} == set(chosen)
+    # The job chooses those that still have work. In full: the next test.
     assert launch_backfills(workspace, "merged").status == dg.DagsterRunStatus.SUCCESS
-    (begun,) = workspace.instance.get_backfills()
-    assert begun.title == f"merged: {len(dirty)} partitions with work"
+    assert "merged: 3 partitions with work" in {begun.title for begun in workspace.instance.get_backfills()}
 
 
 @pytest.mark.deep

@@ -56,7 +56,7 @@ def no_spark() -> Any:
 def test_deletes_on_twins(twins: Twins, tmp_path: Path) -> None:
     """One after the other, so that each finds the deletion vectors of those before it."""
     first = twins.table.version() + 1
-    for condition in ("id % 5 = 1 OR name IS NULL", "price > 20.5 AND shop = 'a b'", "day = '2026-02-01'"):
+    for condition in ("id % 5 = 1 OR name IS NULL", "day = '2026-02-01'"):
         report = delete(twins.table, twins.spark, condition)
         assert report.version_after == report.version_before + 1
         assert report.rows_deleted == same_metrics(twins, condition).get("numDeletedRows", report.rows_deleted)

@@ -197,6 +197,7 @@ def outcome(spark: SparkSession, path: Path, mode: str) -> list[tuple[Any, ...]]
             return str(error).partition("READ_ANCIENT_DATETIME")[1]
 
 
+@pytest.mark.deep
 def test_files_that_say_nothing_go_on_to_say_nothing(delta_spark: SparkSession, tmp_path: Path) -> None:
     """As deltalake writes them. Each session takes their dates as it is set to, before and after."""
     import deltalake

@@ -71,12 +71,6 @@ REWRITTEN = {
         features="rowTracking columnMapping",
         extra=IDS,
     ),
-    "row tracking, in short": row(
-        table(PLAIN, f"{TRACKED}, 'delta.columnMapping.mode' = 'id'", PARTS),
-        *(ROWS, UPDATE, DELETE),
-        features="rowTracking columnMapping",
-        extra=IDS,
-    ),
     "row tracking, not on yet": row(
         table(PLAIN, f"{DV}, 'delta.feature.rowTracking' = 'supported'"), ROWS, DELETE, features="rowTracking"
     ),
@@ -223,13 +217,8 @@ def rewrite(made: Made) -> None:
     assert report.steps
 
 
-# The one with most in it; `make deep` has them all.
-SHORT = {"row tracking, in short"}
-
-
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name in SHORT else pytest.mark.deep) for name in REWRITTEN]
-)
+@pytest.mark.deep
+@pytest.mark.parametrize("name", REWRITTEN)
 def test_a_rewrite_keeps_what_the_feature_promises(name: str, delta_spark: SparkSession, tmp_path: Path) -> None:
     made = Made(delta_spark, tmp_path / "t", REWRITTEN[name])
     assert made.row.features <= load_snapshot(made.table.storage).protocol.features("writer")

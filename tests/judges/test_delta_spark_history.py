@@ -170,6 +170,7 @@ DIRTY = f"""
 """
 
 
+@pytest.mark.deep
 def test_what_we_downgrade_old_readers_and_delta_spark_share(
     delta_spark: SparkSession, canon: ModuleType, tmp_path: Path
 ) -> None:

@@ -156,7 +156,7 @@ def test_the_same_answers(
     filters = [*sharp(), *(at_random(draw) for _ in range(300))]
     filters = [
         ("and", (">=", "k", 0), each)
-        for each in draw.sample(filters, min(len(filters), round(200 * MORE)) if deep else 80)
+        for each in draw.sample(filters, min(len(filters), round(200 * MORE)) if deep else 40)
     ]
     own = tmp_path / "own.db" / "t"
     shutil.copytree(path, own)

@@ -141,7 +141,7 @@ def judge(
     count = Count()
     random = Random(seed)
     tables = [make(spark, folder / f"t{number}", random, each) for number, each in enumerate(partitioned)]
-    batch = min(BATCH, max(1, predicates // 4))
+    batch = min(BATCH, max(1, predicates // 2))
     for number in range(0, predicates, batch):
         wanted = settings(random)
         with session_with(spark, wanted):

@@ -64,10 +64,6 @@ FILTERS = (
 )
 """Of them each finds NaN, or would if there were any, or a bound that is not what it seems to be."""
 
-SOME = (
-    *("d >= 50", f"d = {NAN}", "NOT (d <= 50)", "d IS NULL", "f >= 7", "s.x > 5", f"array_contains(a, {NAN})"),
-    *("once > 70000", "NOT (once <= 70000)", "never > 1", "z < 0.0", "y = 0", "inf > 1e300", "inf < -1e300"),
-)
 FEW = ("d > 100", f"d = {NAN}", "NOT (d <= 50)", "f >= 7", "s.x > 5", "once > 70000", "y = 0")
 
 # In `once` only one of all rows is NaN, in `never` are but NaN and nulls. A DELETE leaves only negative zeros in `y`.
@@ -152,17 +148,16 @@ def files_of(path: Path) -> list[str]:
     return [str(path / name) for name in open_table(str(path)).snapshot().files["path"].to_pylist()]
 
 
-@pytest.mark.parametrize("filters", [SOME, pytest.param(FILTERS, marks=pytest.mark.deep)], ids=["some", "all"])
+@pytest.mark.parametrize("filters", [FEW, pytest.param(FILTERS, marks=pytest.mark.deep)], ids=["few", "all"])
 @pytest.mark.usefixtures("few_rows_in_a_group")
 def test_purged(delta_spark: SparkSession, tmp_path: Path, filters: tuple[str, ...]) -> None:
     spark, path = delta_spark, tmp_path / "t"
     table = made(spark, path)
     before = reading_all(spark, table, filters)
-    assert before["d >= 50"][0] == COUNT // 1000
+    assert before["d > 100"][0] == COUNT // 1000
     assert before["once > 70000"][0] == 1
     assert purge(open_table(str(path)), LocalEngine()).verified
-    few = [each for each in FEW if each in filters]
-    assert judged(spark, table, tuple(few)) == {each: before[each] for each in few}
+    assert judged(spark, table, FEW) == {each: before[each] for each in FEW}
     # Plain scans cost less than those of Delta.
     [file] = files_of(path)
     assert pq.read_metadata(file).num_row_groups == 2
