@@ -17,6 +17,7 @@ from dv_maintenance.service.inspection import Inspection, Seen, inspect_table, r
 from dv_maintenance.service.kept import kept_snapshots
 from dv_maintenance.service.partitions import due_keys
 from dv_maintenance.tables import open_table
+from dv_maintenance.tables.table import as_probed
 
 if TYPE_CHECKING:
     from dv_maintenance.maintenance.checks import Finding
@@ -89,7 +90,7 @@ class Observer:
 
         Raises the errors of the table.
         """
-        with self._reopened_after_errors(watched):
+        with self._reopened_after_errors(watched), as_probed():
             return self._observe(watched, *self._opened(watched), last, newest, busy, observed, downstream)
 
     def _opened(self, watched: TableSettings) -> tuple[Table, RepeatedChecks]:

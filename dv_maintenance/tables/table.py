@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -117,6 +119,26 @@ class Probe:
 
     version: int
     stamp: str = ""
+
+
+_as_probed: Final[ContextVar[bool]] = ContextVar("as_probed", default=False)
+
+
+@contextmanager
+def as_probed() -> Iterator[None]:
+    """What is read of a table meanwhile takes the version that it was probed for as the newest one. A catalog is then
+    asked once for a look, however many parts that has.
+    """
+    token = _as_probed.set(True)
+    try:
+        yield
+    finally:
+        _as_probed.reset(token)
+
+
+def is_as_probed() -> bool:
+    """Whether this is in :func:`as_probed`."""
+    return _as_probed.get()
 
 
 class Table(Protocol[SnapshotT]):

@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from golden_tables import NotThere
+from support.managed import ManagedBackend
 from support.places import GOLDEN
 from support.unity import TOKEN, Unity, unity
 
@@ -27,7 +28,10 @@ from dv_maintenance.errors import (
     UsageError,
 )
 from dv_maintenance.maintenance.read import read
+from dv_maintenance.service.cursor import TableState
 from dv_maintenance.service.inspection import inspect_table
+from dv_maintenance.service.observe import Observer
+from dv_maintenance.service.tables_file import TableSettings
 from dv_maintenance.tables import open_table
 from dv_maintenance.testing.delta_builder import DeltaBuilder
 
@@ -229,6 +233,22 @@ def test_a_look_is_one_request(server: Unity, staged: Path) -> None:
     assert (second.changed, len(server.asked)) == (False, 2)
     table.snapshot()
     assert len(server.asked) == 3
+
+
+def test_an_observation_is_one_request_too(server: Unity, tmp_path: Path) -> None:
+    """Its vacuum's part and its data version come from what the probe was answered."""
+    backend = ManagedBackend(tmp_path / "orders", server)
+    backend.create()
+    backend.append("a", [(number, "a", "x") for number in range(20)])
+    watched, last = TableSettings(path=backend.name, name="orders", jobs=("optimize", "vacuum")), None
+    observer = Observer(data_versions=True, checks=True)
+    for changed in (True, False, True):
+        if changed:
+            backend.delete([server.tables[backend.table]["latest-table-version"]])
+        server.asked.clear()
+        found = observer.observe(watched, last, observer.probe(watched, last), busy=False)
+        last = TableState(found.inspection, found.data_version)
+        assert (found.inspection.changed, len(server.asked)) == (changed, 1)
 
 
 def test_a_look_builds_on_the_last_one_when_commits_were_published(server: Unity, tmp_path: Path, golden: Path) -> None:

@@ -19,6 +19,7 @@ from dv_maintenance.errors import DamagedTableError, RefusedError, UnsupportedFe
 from dv_maintenance.storage import FileInfo, Storage
 from dv_maintenance.storage.rehearsal import Rehearsal
 from dv_maintenance.tables.registry import CatalogTable, Location
+from dv_maintenance.tables.table import is_as_probed
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -157,8 +158,8 @@ class RatifiedStorage(Storage):
         return (RatifiedStorage, (Storage(self.uri, self.options), handle))
 
     def latest(self) -> int:
-        """The newest version now: one request. Raises as ``ManagingCatalog.ratified``."""
-        return self._ask().latest
+        """The newest version now, or as probed: one request or none. Raises as ``ManagingCatalog.ratified``."""
+        return (self.known if is_as_probed() else self._ask()).latest
 
     @property
     def known(self) -> Ratified:
