@@ -51,7 +51,7 @@ MEMORY := $(shell df -Pk /dev/shm 2>/dev/null | awk 'NR == 2 && $$4 > 4194304 {p
 	@touch $@
 
 tests: setup judges airflow-environment .venv/.compiled ## Tests only
-	$(MEMORY) $(RUN) pytest -o tmp_path_retention_policy=failed
+	$(MEMORY) DVM_EFFORT=0.6 $(RUN) pytest -o tmp_path_retention_policy=failed
 
 check: .venv/.ready ## Style, types, layers and the quick tests: the loop while working
 	@$(MAKE) --no-print-directory -j 2 quick lint types imports

@@ -382,7 +382,7 @@ def test_maintenance(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[st
     promised(CASES[name], tmp_path / "t", capsys)
 
 
-OF_EACH_VERB = {"delete", "delete: append-only", "update: a rule", "merge", "Lance: delete", "Paimon: delete"}
+OF_EACH_VERB = {"delete", "delete: append-only", "update: a rule", "Lance: delete", "Paimon: delete"}
 
 
 @pytest.mark.parametrize(

@@ -465,7 +465,7 @@ def judge_all(spark: SparkSession, made: Made, folder: Path, first: int, lists: 
 
 
 def test_random_key_lists(delta_spark: SparkSession, made: Made, tmp_path: Path) -> None:
-    judge_all(delta_spark, made, tmp_path, 0, 5)
+    judge_all(delta_spark, made, tmp_path, 0, 3)
 
 
 @pytest.mark.deep

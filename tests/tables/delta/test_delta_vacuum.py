@@ -620,6 +620,7 @@ def test_no_reader_misses_anything(golden_copy: Callable[[str], Path], name: str
         assert {file.kind for file in result.expired.files} == {"data", "dv", "change"}
 
 
+@pytest.mark.deep
 def test_delta_spark_reads_on_travels_and_vacuums_on(delta_spark: SparkSession, tmp_path: Path) -> None:
     path = tmp_path / "t"
     sql = delta_spark.sql
