@@ -3,6 +3,9 @@
 Storage options whose names begin with ``catalog.`` say who vends them, and for which table. They are plain text, so
 each process that gets the options, such as a worker of Spark, asks for itself. Keys are for reading, until something
 is written.
+
+The module of the catalog's kind has the function ``vend``, which takes the options. It returns what a credential
+provider of obstore returns: keys or a token, and ``expires_at``, a ``datetime`` with a zone; ``None``: they do not end.
 """
 
 from __future__ import annotations
@@ -16,11 +19,11 @@ from typing import Any, Final
 from dv_maintenance.errors import DvMaintenanceError
 
 OPERATION: Final = "catalog.operation"
+COMMITTER: Final = "catalog.commits"
+"""The option that names the catalog which makes the table's versions itself; see ``storage.guards.Fence``."""
 _PREFIX: Final = "catalog."
 _TYPE: Final = "catalog.type"
-# Type of the catalog -> the function that takes the options and returns what a credential provider of obstore returns:
-# keys or a token, and ``expires_at``, a ``datetime`` with a zone; ``None``: they do not end.
-_VENDORS: Final = {"unity": "dv_maintenance.catalogs.unity.keys:vend"}
+_KINDS: Final = "dv_maintenance.catalogs.kinds"
 _AGAIN: Final = 60.0  # seconds between two renewals of keys that have time left
 
 
@@ -34,8 +37,7 @@ class Keys:
     failure: DvMaintenanceError | None = None
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        module, _, function = _VENDORS[options[_TYPE]].partition(":")
-        self._vend = getattr(import_module(module), function)
+        self._vend = import_module(_KINDS).kind_called(options[_TYPE]).vend
         self._options, self._lock = dict(options), Lock()
         self._held: Mapping[str, Any] | None = None
         self._until = 0.0
@@ -70,7 +72,7 @@ class Keys:
 
 def vended(options: Mapping[str, str]) -> bool:
     """Whether a catalog vends the keys."""
-    return options.get(_TYPE) in _VENDORS
+    return _TYPE in options
 
 
 def reached(options: Mapping[str, str], uri: str) -> bool:

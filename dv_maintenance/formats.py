@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from dv_maintenance.tables import capabilities
-from dv_maintenance.tables.registry import CatalogTable, Location, TableFormat, at_root, formats, register
+from dv_maintenance.tables.registry import CatalogTable, Location, NamedTable, TableFormat, at_root, formats, register
 from dv_maintenance.tables.table import CommitOutcome, Rebased, Replacement, SkippingTable, Table
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ __all__ = [
     "CatalogTable",
     "CommitOutcome",
     "Location",
+    "NamedTable",
     "Rebased",
     "Replacement",
     "SkippingTable",

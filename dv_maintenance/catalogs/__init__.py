@@ -10,33 +10,17 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
-from importlib import import_module
-from typing import Final, Literal
+from collections.abc import Iterable, Mapping
+from typing import Final
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict
 
-from dv_maintenance.config import expand_env, load_yaml, validate
+from dv_maintenance.catalogs.kinds import CatalogSettings, kind_called
+from dv_maintenance.config import load_yaml, validate
 from dv_maintenance.errors import UsageError
 from dv_maintenance.tables.registry import CATALOGS, Location
 
-_KINDS: Final = {"unity": "dv_maintenance.catalogs.unity:located"}
 _PART: Final = r"`(?:[^`]|``)+`|[^.`]+"
-
-
-class CatalogSettings(BaseModel):
-    """How to reach a catalog."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    type: Literal["unity"]
-    uri: str = Field(pattern=r"^https?://")
-    token: str | None = Field(default=None, repr=False)
-
-    @field_validator("uri", "token")
-    @classmethod
-    def _expanded(cls, value: str | None) -> str | None:
-        return None if value is None else expand_env(value)
 
 
 class _File(BaseModel):
@@ -78,9 +62,19 @@ def located(name: str, storage_options: Mapping[str, str] | None = None) -> tupl
             f"{name!r} is not the name of a table",
             next_step=f"write {catalog}.CATALOG.SCHEMA.TABLE, and parts with dots in backticks",
         )
-    module, _, function = _KINDS[settings.type].partition(":")
-    found: tuple[str, Location] = getattr(import_module(module), function)(name, settings, storage_options or {})
+    found: tuple[str, Location] = kind_called(settings.type).located(name, settings, storage_options or {})
     return found
+
+
+def quoted(parts: Iterable[str]) -> str:
+    """The name of these parts.
+
+    >>> quoted(["main", "a.b"])
+    'main.`a.b`'
+    """
+    return ".".join(
+        each if re.fullmatch(r"[^`.:/\s]+", each) else "`" + each.replace("`", "``") + "`" for each in parts
+    )
 
 
 def parts_of(name: str) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import unquote, urlsplit
 
 from dv_maintenance.access import Access
-from dv_maintenance.credentials import for_writing, reached
+from dv_maintenance.credentials import COMMITTER, for_writing, reached
 from dv_maintenance.errors import RefusedError, StorageUnavailableError, UsageError
 from dv_maintenance.storage.diagnosis import diagnose
 from dv_maintenance.storage.failures import (
@@ -83,7 +83,7 @@ class Storage(Place):
         self.options = dict(options or {})
         self.access = self.default_access
         self._stores: dict[str, Any] = {}
-        self.fence = Fence(self.uri, self.access)
+        self.fence = Fence(self.uri, self.access, self.options.get(COMMITTER))
 
     def __repr__(self) -> str:
         return f"Storage({self.uri!r})"

@@ -31,20 +31,33 @@ class Fence:
     not detected.
 
     outside : URIs of external folders that belong to the table, since its options name them.
+    committer : what makes the table's versions, such as a catalog: nothing is written here at all. ``None``: its
+        writers do.
     """
 
-    def __init__(self, uri: str, access: Access) -> None:
-        self.uri, self.access = uri, access
+    def __init__(self, uri: str, access: Access, committer: str | None = None) -> None:
+        self.uri, self.access, self.committer = uri, access, committer
         self.outside: tuple[str, ...] = ()
         self._root = unquote(uri[7:]) if uri.startswith("file://") else ""
+
+    def check_open(self) -> None:
+        """Raise RefusedError if something else makes the table's versions."""
+        if self.committer is not None:
+            raise RefusedError(
+                f"{self.committer} makes the versions of this table itself, so that a commit of files would be lost or "
+                "destroy it",
+                table=self.uri,
+                next_step="maintain the table with an engine that commits through this catalog",
+            )
 
     def check(self, path: str) -> None:
         """Refuse to write or delete at ``path``.
 
         Raises
         ------
-        RefusedError : it is outside the table, or reached through a link.
+        RefusedError : it is outside the table, or reached through a link; or see :meth:`check_open`.
         """
+        self.check_open()
         root, rest = self._below(path)
         if not NO_NAMES.isdisjoint(rest.split("/")):
             raise self.refused(f"{path!r} is not a plain path below the table")

@@ -21,10 +21,12 @@ class FoundTable:
     """A table that a search found.
 
     path : relative to the place that was searched, "" for the place itself.
+    left_alone : what a catalog has under this name instead of a table to maintain, such as "a view"; "" for a table.
     """
 
     path: str
     format: str
+    left_alone: str = ""
 
 
 def find_tables(

@@ -37,6 +37,18 @@ class CatalogTable(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class NamedTable:
+    """The handle of a table whose catalog has a name for it, and nothing to do with its commits. If the catalog makes
+    the table's versions itself, the storage has the option ``catalog.commits``, so that nothing is written.
+
+    identity : what tells it from another table that has the name later, "" if the catalog says nothing.
+    """
+
+    name: str
+    identity: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Location:
     """Where a table is.
 
@@ -56,13 +68,13 @@ def at_root(name: str) -> Callable[[Location], Table]:
     """An opener for ``TableFormat.open``. It calls the class ``name``, such as ``package.module:DeltaTable``, with the
     storage at the table's root. The module is imported when the first table is opened.
 
-    The opener raises UnsupportedFeatureError for a table of a catalog, which may decide the table's commits: a commit
-    by files alone would be lost, or destroy the table.
+    The opener raises UnsupportedFeatureError for a table of a catalog that decides the table's commits: a commit by
+    files alone would be lost, or destroy the table.
     """
     module, _, cls = name.partition(":")
 
     def opened(location: Location) -> Table:
-        if location.catalog is not None:
+        if location.catalog is not None and not isinstance(location.catalog, NamedTable):
             raise UnsupportedFeatureError(
                 f"{location.catalog.name} is a table of a catalog, which this format does not ask",
                 features=("tables of a catalog",),

@@ -19,6 +19,6 @@ def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Unity]:
         )
         monkeypatch.setenv("DVM_CATALOGS", str(tmp_path / "catalogs.yaml"))
         monkeypatch.setenv("UC_TOKEN", TOKEN)
-        monkeypatch.setattr("dv_maintenance.catalogs.unity.client._PAUSE", 0.0)
+        monkeypatch.setattr("dv_maintenance.catalogs.server._PAUSE", 0.0)
         monkeypatch.setattr(publish, "_FIRST_PAUSE", 0.0)
         yield made

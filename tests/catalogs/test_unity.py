@@ -328,7 +328,7 @@ def test_keys_are_those_of_the_longest_prefix(server: Unity) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("catalogs:\n  uc: {type: glue, uri: 'http://h'}\n", r"catalogs\.yaml line 2"),
+        ("catalogs:\n  uc: {type: blue, uri: 'http://h'}\n", r"catalogs\.yaml line 2"),
         ("catalogs:\n  uc:\n    type: unity\n    uri: file:///x\n", r"catalogs\.yaml line 4"),
         ("catalogs:\n  uc: {type: unity, uri: 'http://h', token: '${NOWHERE}'}\n", "NOWHERE is not set"),
     ],

@@ -155,7 +155,7 @@ def test_keys_are_kept_for_half_of_their_time(left: int | None, times: int, monk
         made.append(options["catalog.table"])
         return {"token": "t", "expires_at": None if left is None else datetime.now(UTC) + timedelta(seconds=left)}
 
-    monkeypatch.setattr("dv_maintenance.catalogs.unity.keys.vend", vend)
+    monkeypatch.setattr("dv_maintenance.catalogs.unity.vend", vend)
     keys = Keys({"catalog.type": "unity", "catalog.table": "t"})
     for _ in range(3):
         keys()

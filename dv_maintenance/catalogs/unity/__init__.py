@@ -10,10 +10,14 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Literal
 
+from pydantic import Field
+
+from dv_maintenance.catalogs.keys import options_of
+from dv_maintenance.catalogs.kinds import CatalogSettings
 from dv_maintenance.catalogs.unity.client import FULL, Refusal, failed, request, table_path, text
-from dv_maintenance.catalogs.unity.keys import options_of
+from dv_maintenance.catalogs.unity.keys import vend
 from dv_maintenance.errors import (
     DamagedTableError,
     RefusedError,
@@ -25,12 +29,19 @@ from dv_maintenance.storage import FileExistsAlreadyError, Storage, plain_uri
 from dv_maintenance.tables.delta.log.ratified import HeldCommit, Ratified, StagedCommit, TooManyUnpublishedError
 from dv_maintenance.tables.registry import Location
 
-if TYPE_CHECKING:
-    from dv_maintenance.catalogs import CatalogSettings
+__all__ = ["Settings", "UnityTable", "located", "vend"]
 
 _FRESH: Final = 5.0  # seconds
 _MANAGED: Final = "MANAGED"
 _EXTERNAL: Final = "EXTERNAL"
+
+
+class Settings(CatalogSettings):
+    """uri : of the server, without a path."""
+
+    type: Literal["unity"]
+    uri: str = Field(pattern=r"^https?://")
+    token: str | None = Field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +56,7 @@ class UnityTable:
     name: str
     managed: bool
     uuid: str
-    settings: CatalogSettings = field(repr=False)
+    settings: Settings = field(repr=False)
     opening: list[tuple[float, Mapping[str, Any]]] = field(default_factory=list, repr=False, compare=False)
 
     @property
@@ -125,7 +136,7 @@ class UnityTable:
 _MIRRORED: Final = frozenset({"delta.rowTracking", "delta.clustering"})
 
 
-def located(name: str, settings: CatalogSettings, options: Mapping[str, str]) -> tuple[str, Location]:
+def located(name: str, settings: Settings, options: Mapping[str, str]) -> tuple[str, Location]:
     """Format and location of ``NAME.CATALOG.SCHEMA.TABLE``. Keys among the ``options`` of the
     storage go before vended ones.
 
@@ -163,7 +174,7 @@ def _ratified(name: str, body: Mapping[str, Any]) -> Ratified:
     return Ratified(latest, held, allowed)
 
 
-def _ask(name: str, settings: CatalogSettings, more: str = "") -> Mapping[str, Any]:
+def _ask(name: str, settings: Settings, more: str = "") -> Mapping[str, Any]:
     """The answer to ``GET`` of the table."""
     try:
         return request(name, settings, table_path(name) + more)

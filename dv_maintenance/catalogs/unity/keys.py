@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from dv_maintenance.catalogs import CatalogSettings
+from dv_maintenance.catalogs.keys import settings_of
 from dv_maintenance.catalogs.unity.client import Refusal, failed, request, table_path, text
 from dv_maintenance.credentials import OPERATION
 from dv_maintenance.errors import StorageDeniedError
 from dv_maintenance.storage import plain_uri
+
+if TYPE_CHECKING:
+    from dv_maintenance.catalogs.unity import Settings
 
 # As the catalog names them -> as credential providers of obstore do.
 _NAMES: Final = {
@@ -21,20 +23,10 @@ _NAMES: Final = {
     "azure.sas-token": "sas_token",
     "gcs.oauth-token": "token",
 }
-# Options with which users bring keys of their own.
-_OWN: Final = re.compile(r".*(?:key|token|secret|sas|credential|profile|service_account|skip_signature|client_id).*")
 _NEEDS: Final = {
     "READ": "reading needs SELECT on the table, and USE on its schema and catalog",
     "READ_WRITE": "writing needs MODIFY and SELECT on the table, and USE on its schema and catalog",
 }
-
-
-def options_of(name: str, settings: CatalogSettings, place: str, options: Mapping[str, str]) -> dict[str, str]:
-    """The options of a table's storage at ``place``, whose keys the catalog vends, unless ``options`` bring some."""
-    if place.startswith("file://") or any(_OWN.fullmatch(each.lower()) for each in options):
-        return dict(options)
-    asked = {"type": settings.type, "uri": settings.uri, "token": settings.token, "table": name, "place": place}
-    return {**options, **{f"catalog.{key}": value for key, value in asked.items() if value}, OPERATION: "READ"}
 
 
 def vend(options: Mapping[str, str]) -> dict[str, Any]:
@@ -45,9 +37,7 @@ def vend(options: Mapping[str, str]) -> dict[str, Any]:
     StorageDeniedError : the catalog vends none. StorageError, TableNotFoundError : as for every request.
     """
     name, place, operation = options["catalog.table"], options["catalog.place"], options[OPERATION]
-    settings = CatalogSettings.model_construct(
-        type="unity", uri=options["catalog.uri"], token=options.get("catalog.token")
-    )
+    settings: Settings = settings_of(options)
     try:
         body = request(name, settings, f"{table_path(name)}/credentials?operation={operation}")
     except Refusal as refusal:

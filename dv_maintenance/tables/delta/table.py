@@ -150,7 +150,9 @@ def opened(location: Location) -> DeltaTable:
     """The table at a location. Of one whose commits a catalog ratifies, the log is as the catalog says. Raises
     UnsupportedFeatureError for a catalog that does not say whether it does.
     """
-    if location.catalog is None:
+    from dv_maintenance.tables.registry import NamedTable
+
+    if location.catalog is None or isinstance(location.catalog, NamedTable):
         return DeltaTable(location.storage)
     from dv_maintenance.tables.delta.log.ratified import managed_storage
 

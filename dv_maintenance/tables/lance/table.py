@@ -80,7 +80,10 @@ class LanceTable(NumberedVersions, DeletesOnly):
     history = _of_storage(history.history)
     file_log = _of_storage(file_log.file_log)
 
-    check_writable = staticmethod(writable.check_writable)
+    def check_writable(self, snapshot: LanceSnapshot, operation: str) -> None:
+        self.storage.fence.check_open()
+        writable.check_writable(snapshot, operation)
+
     scan_tasks = _of_storage(tasks.scan_tasks)
     rewrite_tasks = _of_storage(tasks.rewrite_tasks)
     commit = _of_storage(rewrites.commit)

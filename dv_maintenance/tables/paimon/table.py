@@ -90,6 +90,7 @@ class PaimonTable(NumberedVersions, DeletesOnly):
     file_log = _of_place(file_log.file_log)
 
     def check_writable(self, snapshot: PaimonSnapshot, operation: str) -> None:
+        self.place.fence.check_open()
         if operation == "vacuum":
             return run.check_cleanable(self.layout)
         return writable.check_writable(snapshot, operation)
