@@ -101,6 +101,18 @@ def test_a_dry_run_counts(tmp_path: Path) -> None:
     assert versions(tmp_path) == set(range(9))
 
 
+@pytest.mark.parametrize("day", [8, 10, 99])
+def test_a_dry_run_counts_what_the_run_deletes(tmp_path: Path, day: int) -> None:
+    """Also where the log will begin with the checkpoint that the run writes first."""
+    Days(str(tmp_path), (2, 4), logRetentionDuration=TWO)
+    now = START + day * DAY
+    dry, real = (
+        checkpoint(open_table(str(tmp_path)), clean_log=True, dry_run=dry_run, now=now) for dry_run in (True, False)
+    )
+    assert (dry.log_files_expired, dry.first_version) == (real.log_files_deleted, real.first_version)
+    assert real.log_files_deleted == (10 if day == 99 else 5)
+
+
 def test_a_protected_range_is_deleted_as_a_whole_or_not_at_all(tmp_path: Path) -> None:
     builder = Days(str(tmp_path), (2, 4, 6), logRetentionDuration=TWO).builder
     metadata = load_snapshot(builder.storage).metadata.to_json()

@@ -10,7 +10,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from dv_maintenance.errors import DamagedTableError, RefusedError, StorageError
@@ -151,6 +151,8 @@ def checkpoint(
         _renew_pointer(target, snapshot)
     last = max((version for version in before if version <= snapshot.version), default=None)
     listed = log_files(storage)
+    # A dry run has not written it.
+    listed = replace(listed, checkpoints=listed.checkpoints | {snapshot.version})
     first = None if cutoff is None else _first_kept(listed, cutoff, protected_before(snapshot), storage)
     doomed = [] if first is None else [path for at, path in listed.files if at < first]
     if first is not None:
