@@ -177,7 +177,7 @@ def _keys_at(model: Any, location: Location) -> list[str]:
         model = None if field_ is None else next(_models_in(field_.annotation), None)
         if model is None:
             return []
-    return list(model.model_fields)
+    return [each.alias or name for name, each in model.model_fields.items()]
 
 
 def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:

@@ -31,6 +31,7 @@ from dv_maintenance.cli.parser import parse
 from dv_maintenance.maintenance.planning.policy import Policy
 from dv_maintenance.service.tables_file import WatchConfig
 from dv_maintenance.storage import Storage
+from dv_maintenance.tables.find import FoundTable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -112,8 +113,9 @@ def test_yaml_loads(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     name = text.splitlines()[0].removeprefix("# ").split(";")[0].rpartition("/")[2]
     file = tmp_path / name
     file.write_text(text)
-    for secret in ("LAKE_KEY", "LAKE_SECRET"):
+    for secret in ("LAKE_KEY", "LAKE_SECRET", "UC_TOKEN"):
         monkeypatch.setenv(secret, "secret")
+    monkeypatch.setattr("dv_maintenance.catalogs.listed", lambda *_: [FoundTable("raw_t.raw_t", "delta")])
     if name == "policy.yaml":
         assert Policy.load(str(file)) == Policy(), "the page shows the defaults"
         assert set(yaml.safe_load(text)) == set(Policy.model_fields), "all of them"
@@ -161,7 +163,7 @@ def load_tables(config: WatchConfig, count: int) -> None:
 
     from dv_maintenance.dagster import build_dv_assets, build_dv_checks
 
-    assert len(config.tables) == count
+    assert len(config.tables) == count + len(config.folders), "a folder has one"
     owned = [dg.AssetSpec(table.name) for table in config.tables if not table.observe]
     defs = dg.Definitions(
         [*build_dv_assets(config.tables), *owned],

@@ -26,13 +26,13 @@ def table_asset(table: TableSettings) -> Asset:
     maintenance wakes no consumer.
     """
     named = NamedAsset(name=table.asset) if isinstance(table.asset, str) else table.asset
-    uri = absolute_uri(table.path).rstrip("/")
+    uri = table.uri.rstrip("/")
     return Asset(uri) if named is None else Asset(name=named.name, uri=named.uri or uri)
 
 
 def job_asset(table: TableSettings, job: str) -> Asset:
     """One job's result, such as ``s3://lake/orders?dv=optimize``: an event for each run that changed something."""
-    return Asset(_below(table.path, job))
+    return Asset(_below(table.uri, job))
 
 
 def due_asset(table: TableSettings, trigger: DvTrigger, name: str) -> Asset:
@@ -40,17 +40,17 @@ def due_asset(table: TableSettings, trigger: DvTrigger, name: str) -> Asset:
 
     name : of the DAG's file of tables or of its schedule. Two of one name share a watcher.
     """
-    return _watched(_below(table.path, "due", name), trigger)
+    return _watched(_below(table.uri, "due", name), trigger)
 
 
 def vacuums_due_asset(tables_file: str, name: str, trigger: DvVacuumsTrigger) -> Asset:
     """An event for the vacuums that one inspection of a file's tables finds due."""
-    return _watched(_below(tables_file, "vacuums_due", name), trigger)
+    return _watched(_below(absolute_uri(tables_file), "vacuums_due", name), trigger)
 
 
-def _below(path: str, what: str, name: str = "") -> str:
+def _below(uri: str, what: str, name: str = "") -> str:
     # In the order that Airflow sorts them into: its name is then its URI.
-    return f"{absolute_uri(path).rstrip('/')}?dv={quote(what)}{f'&name={quote(name)}' if name else ''}"
+    return f"{uri.rstrip('/')}?dv={quote(what)}{f'&name={quote(name)}' if name else ''}"
 
 
 def _watched(uri: str, trigger: DvTrigger | DvVacuumsTrigger) -> Asset:

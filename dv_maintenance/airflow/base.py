@@ -33,7 +33,8 @@ class _Named(BaseOperator):
 class OnTable(_Named):
     """What operators and the sensor share.
 
-    :param table: path or URI, or a mapping with the keys of a table in YAML; with ``tables_file``, its name there.
+    :param table: path, URI or name in a catalog, or a mapping with the keys of a table in YAML; with ``tables_file``,
+        its name there.
     :param tables_file: the YAML file of tables, the same as Dagster's component reads.
     :param storage_conn_id: a connection with the storage's options and secrets; its types are those of
         :class:`~dv_maintenance.airflow.hook.DvHook`.
@@ -44,7 +45,9 @@ class OnTable(_Named):
     def __init__(self, *, table: str | dict[str, Any], **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.table = table
-        if self.tables_file is None and literal(table):
+        # A connection may have the catalog of a name.
+        by_connection = self.storage_conn_id is not None and isinstance(table, dict) and "table" in table
+        if self.tables_file is None and literal(table) and not by_connection:
             watched(table)
 
     def watched(self, context: Any = None) -> TableSettings:

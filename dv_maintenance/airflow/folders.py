@@ -15,11 +15,10 @@ from typing import Any, Final
 import orjson
 from airflow.sdk import Variable
 
-from dv_maintenance.airflow.hook import options_of
+from dv_maintenance.airflow.hook import connected_by
 from dv_maintenance.errors import UsageError, redacted
 from dv_maintenance.service.tables_file import TableSettings, TablesFolder, WatchConfig
-from dv_maintenance.storage import absolute_uri
-from dv_maintenance.tables.find import FoundTable, find_tables
+from dv_maintenance.tables.find import FoundTable
 
 _log = logging.getLogger(__name__)
 _SECONDS_AFTER_ERROR: Final = 300.0
@@ -41,7 +40,7 @@ def configs(
     Raises UsageError that names the key, the file and the line.
     """
     documents = WatchConfig.read(tables_file)
-    places = sorted({absolute_uri(folder.path) for config, _ in documents for folder in config.folders})
+    places = sorted({folder.uri for config, _ in documents for folder in config.folders})
     if not places:
         return [config for config, _ in documents]
     # Not by the file: a DAG bundle has it elsewhere in each process.
@@ -50,7 +49,7 @@ def configs(
     now: Kept = dict(kept)
 
     def find(folder: TablesFolder) -> list[TableSettings]:
-        place = absolute_uri(folder.path)
+        place = folder.uri
         last = now.get(place)
         age = inf if last is None else time.time() - last["at"]
         if last is None or age > (min(max_age, _SECONDS_AFTER_ERROR) if last["error"] else max_age):
@@ -78,11 +77,12 @@ def configs(
 
 
 def _searched(folder: TablesFolder, storage_conn_id: str | None, timeout: float) -> list[list[str]]:
-    options = {**options_of(storage_conn_id), **folder.storage_options}
+    connected = connected_by(storage_conn_id)
+    folder = folder.known_by(connected.completed(folder.catalogs))
     pool = ThreadPoolExecutor(1)
-    search: Callable[[], list[FoundTable]] = lambda: find_tables(folder.path, options)  # noqa: E731
+    search: Callable[[], list[FoundTable]] = lambda: folder.search(storage_options=connected.options)  # noqa: E731
     try:
-        return [[each.path, each.format] for each in pool.submit(search).result(timeout)]
+        return [[each.path, each.format, each.left_alone] for each in pool.submit(search).result(timeout)]
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
 

@@ -5,16 +5,22 @@ Microsoft.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 from airflow.sdk import BaseHook
 
+from dv_maintenance.catalogs import from_plain
+from dv_maintenance.catalogs.kinds import CatalogSettings
 from dv_maintenance.errors import DvMaintenanceError, UsageError, redacted
 from dv_maintenance.storage import Storage
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection
+
+
+_CATALOGS: Final = "catalogs"
 
 
 class DvHook(BaseHook):
@@ -52,9 +58,37 @@ class DvHook(BaseHook):
         return True, f"{connection.host} can be listed: {len(folders)} folders at its top."
 
 
-def options_of(conn_id: str | None) -> dict[str, str]:
-    """The options of a connection, if there is one. Raises UsageError."""
-    return {} if conn_id is None else DvHook(conn_id).get_conn()
+@dataclass(frozen=True)
+class Connected:
+    """What a connection says of the storage, and of catalogs: under ``catalogs`` in its extra, with the keys that they
+    have in a file of tables.
+    """
+
+    conn_id: str = ""
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    _catalogs: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    def completed(self, catalogs: Mapping[str, CatalogSettings]) -> Mapping[str, CatalogSettings]:
+        """The catalogs of a file of tables, with what the connection adds to each of them, and those of its own. Raises
+        UsageError.
+        """
+        if not self._catalogs:
+            return catalogs
+        written = {name: each.model_dump(exclude_none=True) for name, each in catalogs.items()}
+        merged = {name: {**written.get(name, {}), **each} for name, each in self._catalogs.items()}
+        return {**catalogs, **from_plain(merged, f"connection {self.conn_id}")}
+
+
+def connected_by(conn_id: str | None) -> Connected:
+    """What a connection says, if there is one. Raises UsageError."""
+    if conn_id is None:
+        return Connected()
+    connection = DvHook.get_connection(conn_id)
+    options = storage_options(connection)
+    catalogs = connection.extra_dejson.get(_CATALOGS) or {}
+    if not isinstance(catalogs, Mapping) or not all(isinstance(each, Mapping) for each in catalogs.values()):
+        raise UsageError(f"connection {conn_id}: 'catalogs' in its extra is not an object of objects")
+    return Connected(conn_id, options, catalogs)
 
 
 def storage_options(connection: Connection) -> dict[str, str]:
@@ -73,7 +107,7 @@ def storage_options(connection: Connection) -> dict[str, str]:
             next_step=f"name one of the types {', '.join(_TYPES)} as storage_conn_id",
         )
     if _TYPES[kind] is _own:
-        return {str(key): str(value) for key, value in extra.items()}
+        return {str(key): str(value) for key, value in extra.items() if key != _CATALOGS}
     # Some providers prefix the keys of their extra.
     plain = {key.rpartition("__")[2]: value for key, value in extra.items()}
     found = _TYPES[kind](connection, plain)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Asset
 
     from dv_maintenance.service.outcome import Outcome
+    from dv_maintenance.service.tables_file import TableSettings
 
 _CHANGES: Final = ("files_added", "files_removed", "dvs_added", "files_deleted", "files_set_aside", "manifests")
 
@@ -29,18 +30,20 @@ class Writes(BaseOperator):
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self._read: list[str] = []
-        self._written: dict[str, Outcome] = {}
+        self._written: dict[tuple[str, str], Outcome] = {}
         self._alias = AssetAlias(f"{self.dag_id}.{self.task_id}")
         self.outlets: list[Any] = [*self.outlets, self._alias]
 
-    def wrote(self, context: Any, path: str, asset: Asset, outcome: Outcome, *, changed: bool | None = None) -> None:
+    def wrote(
+        self, context: Any, table: TableSettings, asset: Asset, outcome: Outcome, *, changed: bool | None = None
+    ) -> None:
         """Notes what became of a table, with an event of ``asset``, unless nothing changed.
 
         changed : whether ``asset`` did, if that is not the same as any change of files.
         """
         wrote = not outcome.report.get("dry_run") and any(_total(outcome, name) for name in _CHANGES)
         if wrote:
-            self._written[path] = outcome
+            self._written[dataset_of(table.table or table.path, named=table.table is not None)] = outcome
         if wrote if changed is None else changed:
             extra = {"reason": as_xcom(outcome)["reason"], **outcome.numbers}
             if asset in self.outlets:
@@ -57,7 +60,7 @@ class Writes(BaseOperator):
         from openlineage.client.event_v2 import InputDataset, OutputDataset
         from openlineage.client.generated.output_statistics_output_dataset import OutputStatisticsOutputDatasetFacet
 
-        names = [dataset_of(path) for path in self._written]
+        names = list(self._written)
         return OperatorLineage(
             inputs=[InputDataset(*name) for name in (*names, *map(dataset_of, self._read))],
             outputs=[
@@ -80,9 +83,14 @@ def _total(outcome: Outcome, name: str) -> int:
     return sum(int(each.numbers.get(name, 0)) for each in (outcome, *outcome.partitions.values()))
 
 
-def dataset_of(path: str) -> tuple[str, str]:
-    """The namespace and the name of a table: ``s3://bucket`` and a key without a leading slash; ``file`` and a path."""
-    parts = urlsplit(absolute_uri(path))
+def dataset_of(place: str, *, named: bool = False) -> tuple[str, str]:
+    """The namespace and the name of a table: ``s3://bucket`` and a key without a leading slash; ``file`` and a path;
+    for one that is ``named``, its catalog and the rest of its name.
+    """
+    if named:
+        catalog, _, name = place.partition(".")
+        return catalog, name
+    parts = urlsplit(absolute_uri(place))
     if parts.scheme == "file":
         return "file", unquote(parts.path)
     return f"{parts.scheme}://{parts.netloc}", unquote(parts.path).strip("/")

@@ -62,7 +62,7 @@ class DvNightOperator(OnSpark, OnFile, Writes):
                 self.log.error("%s: %s", each.table.name, each.error)
                 continue
             self.log.info("%s: %s", each.table.name, as_text(each.outcome))
-            self.wrote(context, each.table.path, job_asset(each.table, "optimize"), each.outcome)
+            self.wrote(context, each.table, job_asset(each.table, "optimize"), each.outcome)
         return seen
 
 

@@ -48,7 +48,7 @@ class _Table(OnTable, Writes):
         ``wrote``.
         """
         self.log.info("%s", as_text(outcome))
-        self.wrote(context, table.path, asset, outcome, changed=changed)
+        self.wrote(context, table, asset, outcome, changed=changed)
         if plan := outcome.texts.get("explanation"):
             # A list of lines: the page shows a text as one line.
             context["ti"].xcom_push(key=PLAN, value=plan[:_MAX_PLAN].splitlines())
@@ -281,4 +281,4 @@ def _deleted(outcome: Outcome, attempt: int) -> bool:
 
 def _refuse_without_partitions(table: TableSettings) -> None:
     if table.partitions is None:
-        raise UsageError("partitions were chosen, but the table's settings name no partitions", table=table.path)
+        raise UsageError("partitions were chosen, but the table's settings name no partitions", table=table.place)

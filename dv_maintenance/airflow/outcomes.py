@@ -26,7 +26,6 @@ from dv_maintenance.errors import (
     redacted,
 )
 from dv_maintenance.service.tables_file import Job, TableSettings
-from dv_maintenance.storage.paths import absolute_uri
 
 _log = logging.getLogger(__name__)
 _MAX_ERROR: Final = 500
@@ -148,7 +147,7 @@ def _noted(table: TableSettings, job: Job, run: AnnouncedRun) -> AnnouncedRun:
 
 
 def _keep(table: TableSettings, job: Job, run: AnnouncedRun) -> None:
-    text = f"The newest run of {job} that a watcher of {table.path} started. Deleted once the work is no longer due."
+    text = f"The newest run of {job} that a watcher of {table.place} started. Deleted once the work is no longer due."
     try:
         Variable.set(_variable(table, job), orjson.dumps(run).decode(), description=text)
     except Exception as error:  # noqa: BLE001 (the work is what matters)
@@ -157,7 +156,7 @@ def _keep(table: TableSettings, job: Job, run: AnnouncedRun) -> None:
 
 def _variable(table: TableSettings, job: Job) -> str:
     """Two tables of one name, in two files, are apart."""
-    place = sha256(f"{table.name}\n{absolute_uri(table.path)}".encode()).hexdigest()[:8]
+    place = sha256(f"{table.name}\n{table.uri}".encode()).hexdigest()[:8]
     return f"dv_maintenance.{table.name}.{job}.{place}"
 
 

@@ -9,7 +9,8 @@ from typing import Any
 from airflow.providers.common.compat.sdk import AirflowFailException
 
 from dv_maintenance.airflow.folders import configs
-from dv_maintenance.airflow.hook import options_of
+from dv_maintenance.airflow.hook import Connected, connected_by
+from dv_maintenance.catalogs import is_known
 from dv_maintenance.config import Document
 from dv_maintenance.errors import DvMaintenanceError, RetryableError, UsageError
 from dv_maintenance.resources import system_errors
@@ -24,15 +25,20 @@ def watched(
 ) -> TableSettings:
     """The table's settings.
 
-    table : its path or URI, or a mapping with the keys of a table in YAML; with ``tables_file``, its name there.
-    storage_conn_id : a connection with storage options; the table's own take precedence.
+    table : its path, URI or name in a catalog, or a mapping with the keys of a table in YAML; with ``tables_file``, its
+        name there.
+    storage_conn_id : a connection with catalogs, and storage options; the table's own take precedence.
     search : of ``configs``.
 
     Raises UsageError that names the key, and the file and line.
     """
+    connected = connected_by(storage_conn_id)
     if tables_file is None:
-        entry = {"path": table} if isinstance(table, str) else dict(table)
-        found = WatchConfig.of(Document({"tables": [entry]}, "the operator's table")).tables[0]
+        catalogs = connected.completed({})
+        key = "table" if isinstance(table, str) and is_known(table, catalogs) else "path"
+        entry = {key: table} if isinstance(table, str) else dict(table)
+        document = Document({"tables": [entry], "catalogs": catalogs}, "the operator's table")
+        found = WatchConfig.of(document).tables[0]
     else:
         known = {
             each.name: each for config in configs(tables_file, storage_conn_id, **search) for each in config.tables
@@ -40,7 +46,7 @@ def watched(
         if not isinstance(table, str) or table not in known:
             raise UsageError(f"{tables_file} has no table {table!r}", next_step=f"choose one of {', '.join(known)}")
         found = known[table]
-    return _with_options(found, options_of(storage_conn_id))
+    return _with(connected, found)
 
 
 def watch_config(tables_file: str, name: str | None, storage_conn_id: str | None, **search: float) -> WatchConfig:
@@ -52,12 +58,14 @@ def watch_config(tables_file: str, name: str | None, storage_conn_id: str | None
     if len(found) != 1:
         wanted = "documents" if name is None else f"documents called {name!r}"
         raise UsageError(f"{tables_file} has {len(found)} {wanted} instead of one", next_step="choose one by its name")
-    options = options_of(storage_conn_id)
-    return found[0].model_copy(update={"tables": tuple(_with_options(each, options) for each in found[0].tables)})
+    connected = connected_by(storage_conn_id)
+    return found[0].model_copy(update={"tables": tuple(_with(connected, each) for each in found[0].tables)})
 
 
-def _with_options(table: TableSettings, options: Mapping[str, str]) -> TableSettings:
-    return table.model_copy(update={"storage_options": {**options, **table.storage_options}})
+def _with(connected: Connected, table: TableSettings) -> TableSettings:
+    options = {**connected.options, **table.storage_options}
+    known = table.known_by(connected.completed(table.catalogs))
+    return known.model_copy(update={"storage_options": options})
 
 
 @contextmanager

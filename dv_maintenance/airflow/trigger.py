@@ -28,7 +28,6 @@ from dv_maintenance.service.evaluation import Evaluation, Limits, evaluate
 from dv_maintenance.service.observe import Observer
 from dv_maintenance.service.tables_file import Job, TableSettings
 from dv_maintenance.service.verbs.like_sensor import NoOrchestrator
-from dv_maintenance.storage.paths import absolute_uri
 
 if TYPE_CHECKING:
     from dv_maintenance.airflow.outcomes import AnnouncedRun
@@ -157,11 +156,11 @@ class _Watch(BaseEventTrigger):
 
     def _others(self, table: TableSettings) -> str:
         """What another definition of the table has begun; "" for nothing."""
-        found = watchers.others(absolute_uri(table.path), self._definition(table))
+        found = watchers.others(table.uri, self._definition(table))
         named = ", ".join(sorted(found))
         if named and self._beside.get(table.name) != named:
             text = "%s: %s is watched as %s, too. They take turns, but work may be done twice: keep one definition"
-            self.log.warning(text, table.name, table.path, named)
+            self.log.warning(text, table.name, table.place, named)
         self._beside[table.name] = named
         return next((f"{begun}, for {other}" for other, begun in sorted(found.items()) if begun), "")
 
@@ -172,7 +171,7 @@ class _Watch(BaseEventTrigger):
         begun = "an event" if table.name in asked or recent else ""
         if run is not None:
             begun = f"run {run.run_id} of {run.dag_id}"
-        watchers.note(absolute_uri(table.path), id(self), self._definition(table), begun)
+        watchers.note(table.uri, id(self), self._definition(table), begun)
 
     def _definition(self, table: TableSettings) -> str:
         return f"{table.name} of {self.tables_file}" if self.tables_file else table.name

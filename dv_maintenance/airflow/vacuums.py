@@ -88,7 +88,7 @@ class DvVacuumsOperator(Vacuums, OnFile, Writes):
                 continue
             self.log.info("%s: %s", table.name, as_text(outcome))
             sentences[table.name] = as_xcom(outcome)["reason"]
-            self.wrote(context, table.path, job_asset(table, "vacuum"), outcome)
+            self.wrote(context, table, job_asset(table, "vacuum"), outcome)
             if outcome.problems:
                 failed[table.name] = "; ".join(outcome.problems)
         passing = [error for error in errors.values() if isinstance(error, RetryableError)]

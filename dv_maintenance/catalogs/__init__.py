@@ -1,4 +1,5 @@
-"""Catalogs that name tables: ``CATALOG.…``, for the catalogs that the file named by ``DVM_CATALOGS`` describes.
+"""Catalogs that name tables: ``CATALOG.…``, for the catalogs under the key ``catalogs`` of a file of tables, or of the
+file that ``DVM_CATALOGS`` names.
 
 .. code-block:: yaml
 
@@ -11,14 +12,16 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping
-from typing import Final
+from importlib import import_module
+from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict
 
 from dv_maintenance.catalogs.kinds import CatalogSettings, kind_called
-from dv_maintenance.config import load_yaml, validate
+from dv_maintenance.config import Document, load_yaml, validate
 from dv_maintenance.errors import UsageError
-from dv_maintenance.tables.registry import CATALOGS, Location
+from dv_maintenance.tables.find import FoundTable
+from dv_maintenance.tables.registry import CATALOGS, Location, known_format
 
 _PART: Final = r"`(?:[^`]|``)+`|[^.`]+"
 
@@ -43,7 +46,26 @@ def configured() -> Mapping[str, CatalogSettings]:
     return validate(_File, load_yaml(path), what="catalogs").catalogs
 
 
-def located(name: str, storage_options: Mapping[str, str] | None = None) -> tuple[str, Location] | None:
+def from_plain(catalogs: Mapping[str, Any], source: str) -> Mapping[str, CatalogSettings]:
+    """Catalogs from plain data. ``source``: for errors. Raises UsageError that names the key."""
+    return validate(_File, Document({"catalogs": catalogs}, source), what="catalogs").catalogs
+
+
+def settings_of(name: str, catalogs: Mapping[str, CatalogSettings] | None = None) -> CatalogSettings | None:
+    """The settings of the catalog that a name begins with: from ``catalogs``, or else one of :func:`configured`.
+    ``None`` if it begins with the name of no catalog. Raises UsageError as :func:`configured`.
+    """
+    catalog, dot, _ = name.partition(".")
+    if not dot:
+        return None
+    return (catalogs or {}).get(catalog) or configured().get(catalog)
+
+
+def located(
+    name: str,
+    storage_options: Mapping[str, str] | None = None,
+    catalogs: Mapping[str, CatalogSettings] | None = None,
+) -> tuple[str, Location] | None:
     """Format and location of the table of this name; ``None`` if it begins with the name of no catalog.
 
     Raises
@@ -51,12 +73,10 @@ def located(name: str, storage_options: Mapping[str, str] | None = None) -> tupl
     UsageError : see :func:`configured`; or it is not the name of a table.
     TableNotFoundError, UnsupportedFeatureError, StorageDeniedError, StorageUnavailableError : as the catalog's module.
     """
-    catalog, dot, rest = name.partition(".")
-    if not dot or not os.environ.get(CATALOGS):
-        return None
-    settings = configured().get(catalog)
+    settings = settings_of(name, catalogs)
     if settings is None:
         return None
+    catalog, _, rest = name.partition(".")
     if not parts_of(rest):
         raise UsageError(
             f"{name!r} is not the name of a table",
@@ -64,6 +84,60 @@ def located(name: str, storage_options: Mapping[str, str] | None = None) -> tupl
         )
     found: tuple[str, Location] = kind_called(settings.type).located(name, settings, storage_options or {})
     return found
+
+
+def listed(schema: str, catalogs: Mapping[str, CatalogSettings] | None = None) -> list[FoundTable]:
+    """Everything in a schema, ordered by name; see the module. Opens no table.
+
+    Raises
+    ------
+    UsageError : it is not the name of a schema in a catalog that is known.
+    TableNotFoundError, StorageDeniedError, StorageUnavailableError : as the catalog's module.
+    """
+    if prefix := format_of(schema):
+        known = known_format(prefix)
+        if known is not None and known.listed is not None:
+            module, _, function = known.listed.partition(":")
+            return sorted(getattr(import_module(module), function)(schema.partition(":")[2]))
+    settings = settings_of(schema, catalogs)
+    if settings is None:
+        raise unknown(schema)
+    return sorted(kind_called(settings.type).listed(schema, settings))
+
+
+def is_known(name: str, catalogs: Mapping[str, CatalogSettings] | None = None) -> bool:
+    """Whether a place is the name of something in a catalog, by its first part, and not a path or URI."""
+    if format_of(name):
+        return True
+    unquoted = re.sub(r"`(?:[^`]|``)*`", "", name)
+    return not re.search("[/:]", unquoted) and settings_of(name, catalogs) is not None
+
+
+def format_of(name: str) -> str:
+    """``iceberg`` of ``iceberg:CATALOG.NAMESPACE.TABLE``, for formats that ask catalogs themselves; "" of others."""
+    prefix, colon, rest = name.partition(":")
+    known = known_format(prefix) if colon and "/" not in rest else None
+    return prefix if known is not None and known.locate is not None else ""
+
+
+def unknown(name: str) -> UsageError:
+    """The error for a name whose first part is the name of no catalog."""
+    return UsageError(
+        f"{name!r} begins with the name of no catalog", next_step="describe the catalog under 'catalogs' in the file"
+    )
+
+
+def canonical(name: str) -> str:
+    """The one spelling of a name, with backticks where a part needs them. A name of a format's own is left alone.
+
+    Raises ValueError if it is not a name.
+    """
+    if format_of(name):
+        return name
+    parts = parts_of(name)
+    if len(parts) < 2:
+        raise ValueError("write CATALOG.….NAME, and parts with dots in backticks")
+    return quoted(parts)
 
 
 def quoted(parts: Iterable[str]) -> str:
@@ -75,6 +149,12 @@ def quoted(parts: Iterable[str]) -> str:
     return ".".join(
         each if re.fullmatch(r"[^`.:/\s]+", each) else "`" + each.replace("`", "``") + "`" for each in parts
     )
+
+
+def secrets_of(settings: CatalogSettings) -> list[str]:
+    """The values that are never printed."""
+    fields = type(settings).model_fields.items()
+    return [str(getattr(settings, name)) for name, each in fields if not each.repr and getattr(settings, name)]
 
 
 def parts_of(name: str) -> tuple[str, ...]:

@@ -87,7 +87,8 @@ class CatalogKind(Protocol):
 
     def listed(self, name: str, settings: Any) -> Iterator[FoundTable]:
         """Everything in the schema that users call ``name``. The path of each is its name there, in backticks where it
-        needs them; ``left_alone`` says why one is not a table to maintain. Raises as :meth:`located`.
+        needs them; ``left_alone`` says why one is not a table to maintain. A last part ``*`` stands for every schema;
+        the paths begin with the schema's name then. Raises as :meth:`located`.
         """
 
 

@@ -133,7 +133,7 @@ def _output(verb: _Parser) -> None:
 
 
 def _table(verb: _Parser) -> None:
-    verb.add_argument("table", metavar="TABLE", help="path or URI")
+    verb.add_argument("table", metavar="TABLE", help="path, URI or name in a catalog")
 
 
 def _access(verb: _Parser) -> None:
@@ -242,7 +242,9 @@ def read(verb: _Parser) -> None:
 @_verb("Show what a policy would do, or a sensor, and why; change nothing", _access, _policy)
 def plan(verb: _Parser) -> None:
     verb.add_argument(
-        "table", metavar="TABLE|TABLES.yaml", help="path or URI; or a file of tables, and the NAME of one"
+        "table",
+        metavar="TABLE|TABLES.yaml",
+        help="path, URI or name in a catalog; or a file of tables, and the NAME of one",
     )
     verb.add_argument("name", nargs="?", metavar="NAME", help="what a sensor would decide for this table of the file")
     verb.add_argument("--cursor", metavar="FILE", help="with NAME: the cursor of the sensor, as its page shows it")
@@ -336,7 +338,7 @@ def manifest(verb: _Parser) -> None:
 
 @_verb("Show what the table's past would have cost under other policies; change nothing", _access)
 def simulate(verb: _Parser) -> None:
-    verb.add_argument("table", metavar="TABLE|TABLES.yaml", help="path or URI, or a file of tables")
+    verb.add_argument("table", metavar="TABLE|TABLES.yaml", help="path, URI or name in a catalog, or a file of tables")
     verb.add_argument(
         "--since", type=duration, default=30 * 86_400_000, metavar="30d", help="how far to go back (default: 30d)"
     )
@@ -358,7 +360,9 @@ def watch(verb: _Parser) -> None:
 
 @_verb("List every table below a folder, worst first: DVs, files, due work", _access, _policy)
 def scan(verb: _Parser) -> None:
-    verb.add_argument("root", metavar="ROOT|TABLES.yaml", help="a folder or prefix, or a file of tables")
+    verb.add_argument(
+        "root", metavar="ROOT|TABLES.yaml", help="a folder or prefix, a schema of a catalog, or a file of tables"
+    )
     verb.add_argument("--sort", choices=_ORDERS, default="worst", help="the order (default: %(default)s)")
     verb.add_argument("--limit", type=natural, metavar="N", help="show only the first N; totals count every table")
     verb.add_argument(

@@ -63,11 +63,13 @@ def _plan_like_sensor(args: Namespace, out: Output) -> int:
 
 
 def _tables_of(path: str, out: Output) -> list[WatchConfig]:
-    """Every document of a file of tables. The storage options are never printed."""
+    """Every document of a file of tables. Storage options and tokens are never printed."""
+    from dv_maintenance.catalogs import secrets_of
     from dv_maintenance.service.tables_file import WatchConfig
 
     configs = WatchConfig.load_all(path)
     out.hide(value for config in configs for each in config.tables for value in each.storage_options.values())
+    out.hide(value for config in configs for each in config.catalogs.values() for value in secrets_of(each))
     return configs
 
 

@@ -35,7 +35,6 @@ from dv_maintenance.service.checks import PARTITIONS, Finding
 from dv_maintenance.service.outcome import Outcome
 from dv_maintenance.service.partitions import describe, label
 from dv_maintenance.service.tables_file import Job, TableSettings
-from dv_maintenance.storage import absolute_uri
 from dv_maintenance.tables.registry import detect_on_disk, known_format
 from dv_maintenance.units import format_duration
 
@@ -98,7 +97,7 @@ def _assets(table: TableSettings, group: str, retries: dg.RetryPolicy | None) ->
 
 def _kinds(table: TableSettings) -> set[str] | None:
     """The format that its settings name or, on local disk, its folder shows. No table elsewhere is looked at."""
-    known = known_format(table.format) or detect_on_disk(table.path)
+    known = known_format(table.format) or (detect_on_disk(table.path) if table.path else None)
     return {known.kind} if known is not None and known.kind else None
 
 
@@ -160,7 +159,7 @@ def _optimize(table: TableSettings, shared: _Shared) -> dg.AssetsDefinition:
             if table.partitions is not None and not keys and not _RECORDS_WHOLE_TABLE:
                 raise UsageError(
                     f"Dagster {dg.__version__} has no runs of a partitioned asset on the whole table",
-                    table=table.path,
+                    table=table.place,
                     next_step=" ".join(
                         ["choose partitions, or install dagster 1.12.20 or newer.", partitions.observe_first(table)]
                     ).rstrip(),
@@ -277,9 +276,7 @@ def _manifest(table: TableSettings, shared: _Shared) -> dg.AssetsDefinition:
 def _about(table: TableSettings) -> dict[str, Any]:
     """What an asset's page shows before anything happened."""
     within = table.policy.erase_within
-    return {"dagster/uri": absolute_uri(table.path)} | (
-        {} if within is None else {"erase_within": format_duration(within)}
-    )
+    return {"dagster/uri": table.uri} | ({} if within is None else {"erase_within": format_duration(within)})
 
 
 def _planned(

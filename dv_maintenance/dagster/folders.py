@@ -30,7 +30,7 @@ def build_dv_folders_sensor(
     tables : those that it has.
     kept : the location reads what is kept of a search, so that a reload alone does not show new tables.
     """
-    known = frozenset(table.path for table in tables)
+    known = frozenset(table.uri for table in tables)
     then = "Run `dg utils refresh-defs-state`, then reload the location." if kept else "Reload the location."
 
     @dg.sensor(
@@ -41,7 +41,7 @@ def build_dv_folders_sensor(
     )
     def sensor(context: dg.SensorEvaluationContext) -> dg.SkipReason:
         try:
-            found = {table.path: table.name for table in search()}
+            found = {table.uri: table.name for table in search()}
         except DvMaintenanceError as error:
             context.log.warning(str(error))
             return dg.SkipReason(f"The folders can't be searched; the location keeps its tables. {error}")

@@ -11,8 +11,6 @@ from urllib.parse import quote, unquote
 
 import dagster as dg
 
-from dv_maintenance.storage import absolute_uri
-
 if TYPE_CHECKING:
     from dv_maintenance.service.tables_file import Job, TableSettings
 
@@ -63,7 +61,7 @@ def pool(table: TableSettings) -> str:
 
 def location(table: TableSettings) -> str:
     """Short, and the same for every definition of the table."""
-    uri = absolute_uri(table.path)
+    uri = table.uri
     last = _NOT_IN_OPS.sub("_", unquote(uri.rstrip("/").rpartition("/")[2]))
     return f"dv_{last}_{sha256(uri.encode()).hexdigest()[:6]}"
 

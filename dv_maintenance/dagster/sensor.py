@@ -124,7 +124,7 @@ def build_dv_sensor(
                     "one of the definitions",
                     table.name,
                     other,
-                    table.path,
+                    table.place,
                 )
         runs = [_run_request([by_name[request.table] for request in group], group, in_one_process) for group in groups]
         again = None

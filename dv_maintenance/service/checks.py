@@ -31,7 +31,6 @@ from dv_maintenance.service.inspection import Downstream, reads_now
 from dv_maintenance.service.partitions import live_keys, partition_key
 from dv_maintenance.service.tables_file import TableSettings
 from dv_maintenance.service.text import count, shortened
-from dv_maintenance.tables import open_table
 from dv_maintenance.tables.model import parse_partition
 from dv_maintenance.tables.registry import known_format
 
@@ -162,7 +161,7 @@ def work_left(watched: TableSettings, snapshot: Snapshot, plan: MaintenancePlan 
 
 
 def _opened(watched: TableSettings) -> Table:
-    return open_table(watched.path, watched.format, watched.storage_options)
+    return watched.open()
 
 
 def check_opened(watched: TableSettings, table: Table, besides: Collection[str] = ()) -> list[Finding]:

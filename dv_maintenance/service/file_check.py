@@ -13,7 +13,6 @@ from dv_maintenance.service.outcome import Outcome
 from dv_maintenance.service.partitions import check_columns
 from dv_maintenance.service.tables_file import Entry, WatchConfig
 from dv_maintenance.service.text import count
-from dv_maintenance.tables import open_table
 from dv_maintenance.tables.registry import formats, known_format
 from dv_maintenance.units import format_duration
 
@@ -105,7 +104,7 @@ def _opened(config: WatchConfig, document: Document) -> Iterator[dict[str, Any]]
 def _open(table: TableSettings, where: str) -> dict[str, Any]:
     row: dict[str, Any] = {"name": table.name, "format": table.format or "", "version": None, "error": None}
     try:
-        opened = open_table(table.path, table.format, table.storage_options)
+        opened = table.open()
         snapshot = opened.snapshot()
         row |= {"format": opened.format, "version": snapshot.version}
         if table.partitions is not None and snapshot.files.num_rows:

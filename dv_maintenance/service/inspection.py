@@ -30,7 +30,6 @@ from dv_maintenance.maintenance.vacuum import foreseen
 from dv_maintenance.service.kept import KeptSnapshots
 from dv_maintenance.service.reads import Reads, reads_of
 from dv_maintenance.service.tables_file import Job, TableSettings, WatchConfig
-from dv_maintenance.tables import open_table
 from dv_maintenance.tables.capabilities import EngineOnlyTable, SymlinkManifestTable
 from dv_maintenance.tables.model import ExpiredFiles, Snapshot
 from dv_maintenance.tables.quarantine import overdue
@@ -232,7 +231,7 @@ def reads_now(entry: TableSettings, downstream: Downstream = lambda _now: None) 
 def _inspect_safely(entry: TableSettings, last: Inspection | None, now: int | None) -> Inspection:
     seen = Seen()
     try:
-        table = open_table(entry.path, entry.format, entry.storage_options)
+        table = entry.open()
         found = inspect_table(
             table, entry.policy, last, name=entry.name, jobs=entry.jobs, now=now, reads=reads_now(entry), seen=seen
         )

@@ -5,12 +5,14 @@ Tables are inspected in parallel, from their logs alone. A table that can't be r
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, Literal, get_args
 
+from dv_maintenance.catalogs import is_known
 from dv_maintenance.errors import DvMaintenanceError, redacted
 from dv_maintenance.maintenance.checks import READABLE, Finding, check_snapshot, readable
 from dv_maintenance.maintenance.fsck import FEW
@@ -19,7 +21,6 @@ from dv_maintenance.maintenance.planning.policy import Policy
 from dv_maintenance.service.inspection import Seen, inspect_table, reads_now
 from dv_maintenance.service.tables_file import TableSettings, TablesFolder
 from dv_maintenance.storage import absolute_uri
-from dv_maintenance.tables import open_table
 from dv_maintenance.units import iso_timestamp
 
 _THREADS: Final = 16
@@ -79,7 +80,8 @@ class LakeTable:
 def in_folder(
     place: str, policy: Policy, storage_options: Mapping[str, str], format: str | None = None
 ) -> tuple[list[TableSettings], list[LakeTable]]:
-    """Every table below a folder or prefix, and a row with an error for each folder that can't be listed.
+    """Every table below a folder or prefix, or in a schema of a catalog, and a row with an error for each folder that
+    can't be listed.
 
     format : only tables of this format; ``None``: of any.
 
@@ -94,9 +96,10 @@ def in_folder(
         unlisted.append(LakeTable(folder, absolute_uri(f"{place.rstrip('/')}/{folder}"), error=_said(error)))
 
     # Options of a command line are literal: `${NAME}` is not expanded in them.
-    folder = TablesFolder(path=place, policy=policy, format=format).model_copy(
-        update={"storage_options": storage_options}
-    )
+    named = not os.path.exists(place) and is_known(place)
+    where = {"schema": place} if named else {"path": place}
+    folder = TablesFolder.model_validate({**where, "policy": policy, "format": format})
+    folder = folder.model_copy(update={"storage_options": storage_options})
     return folder.find(note), unlisted
 
 
@@ -175,7 +178,7 @@ _KEYS: Final[dict[Order, Callable[[LakeTable], tuple[float, ...]]]] = {
 
 
 def _state_of(watched: TableSettings, now: int) -> LakeTable:
-    row = LakeTable(watched.name, absolute_uri(watched.path), watched.format)
+    row = LakeTable(watched.name, watched.uri, watched.format)
     try:
         return _read(row, watched, now)
     except (DvMaintenanceError, OSError) as error:
@@ -183,7 +186,7 @@ def _state_of(watched: TableSettings, now: int) -> LakeTable:
 
 
 def _read(row: LakeTable, watched: TableSettings, now: int) -> LakeTable:
-    table, seen = open_table(watched.path, watched.format, watched.storage_options), Seen()
+    table, seen = watched.open(), Seen()
     found = inspect_table(
         table, watched.policy, name=watched.name, jobs=watched.jobs, now=now, reads=reads_now(watched), seen=seen
     )

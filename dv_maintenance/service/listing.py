@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING, Final
 
 import orjson
 
 from dv_maintenance.errors import UsageError
-from dv_maintenance.tables.find import FoundTable, find_tables
+from dv_maintenance.tables.find import FoundTable
 
 if TYPE_CHECKING:
     from dv_maintenance.service.tables_file import TableSettings, TablesFolder, WatchConfig
@@ -19,7 +19,8 @@ _FORM: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """Tables by the folder's path as the file has it. That path also means the same place in another checkout.
+    """Tables by the folder's path, or the name of the schema, as the file has it. That path also means the same place
+    in another checkout.
 
     Patterns and settings are applied later, so that a change of them needs no search. It holds no storage options.
     """
@@ -32,18 +33,18 @@ class Listing:
         written : the file's settings.
         rooted : the same with absolute paths.
         """
-        keys = {each.path: as_written.path for each, as_written in zip(rooted.folders, written.folders, strict=True)}
+        keys = {each.key: as_written.key for each, as_written in zip(rooted.folders, written.folders, strict=True)}
 
         def find(folder: TablesFolder) -> list[TableSettings]:
-            key = keys[folder.path]
+            key = keys[folder.key]
             if key not in self.folders:
-                self.folders[key] = find_tables(folder.path, folder.storage_options)
+                self.folders[key] = folder.search()
             return folder.among(self.folders[key])
 
         return find
 
     def to_json(self) -> str:
-        folders = {key: [[each.path, each.format] for each in found] for key, found in self.folders.items()}
+        folders = {key: [[*astuple(each)] for each in found] for key, found in self.folders.items()}
         return orjson.dumps({"form": _FORM, "folders": folders}).decode()
 
     @classmethod
@@ -54,7 +55,7 @@ class Listing:
             if body["form"] != _FORM:
                 raise ValueError("form")
             rows = body["folders"].items()
-            return cls({key: [FoundTable(str(path), str(form)) for path, form in found] for key, found in rows})
+            return cls({key: [FoundTable(*map(str, each)) for each in found] for key, found in rows})
         except (ValueError, TypeError, LookupError, AttributeError) as error:
             raise UsageError(
                 f"the kept listing of folders is damaged: {type(error).__name__}",

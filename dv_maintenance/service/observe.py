@@ -16,15 +16,17 @@ from dv_maintenance.service.data_version import last_data_version
 from dv_maintenance.service.inspection import Inspection, Seen, inspect_table, reads_now
 from dv_maintenance.service.kept import kept_snapshots
 from dv_maintenance.service.partitions import due_keys
-from dv_maintenance.tables import open_table
 from dv_maintenance.tables.table import as_probed
 
 if TYPE_CHECKING:
+    from dv_maintenance.catalogs.kinds import CatalogSettings
     from dv_maintenance.maintenance.checks import Finding
     from dv_maintenance.service.inspection import Downstream
     from dv_maintenance.service.tables_file import TableSettings
     from dv_maintenance.tables.model import Snapshot
     from dv_maintenance.tables.table import Probe, Table
+
+    _Access = tuple[Mapping[str, str], Mapping[str, CatalogSettings]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +66,7 @@ class Observer:
     def __init__(self, *, data_versions: bool, checks: bool = False) -> None:
         self.data_versions = data_versions
         self.checks = checks
-        self._open: dict[str, tuple[Mapping[str, str], tuple[Table, RepeatedChecks]]] = {}
+        self._open: dict[str, tuple[_Access, tuple[Table, RepeatedChecks]]] = {}
 
     def probe(self, watched: TableSettings, last: TableState | None) -> Probe:
         """The table's newest version, which :meth:`observe` needs. Raises the errors of the table."""
@@ -94,12 +96,13 @@ class Observer:
             return self._observe(watched, *self._opened(watched), last, newest, busy, observed, downstream)
 
     def _opened(self, watched: TableSettings) -> tuple[Table, RepeatedChecks]:
-        options, found = self._open.get(watched.name, (None, None))
-        if found is None or options != watched.storage_options:
+        last, found = self._open.get(watched.name, (None, None))
+        now = watched.storage_options, watched.catalogs
+        if found is None or last != now:
             # Credentials may end: the table is the same, and what was found out about it still holds.
-            table = open_table(watched.path, watched.format, watched.storage_options)
+            table = watched.open()
             found = table, RepeatedChecks() if found is None else found[1]
-            self._open[watched.name] = watched.storage_options, found
+            self._open[watched.name] = now, found
         return found
 
     @contextmanager

@@ -78,7 +78,7 @@ class EventLogs:
                     settings.spark_events, options, state=settings.state, known=found, seconds=_SECONDS, now=now
                 )
                 self._known[key] = now, found
-            reads = found.of(table.path)
+            reads = found.of(table.place)
             return reads, tuple(f"event logs: {each}" for each in _problems(found, reads, now))
 
 

@@ -14,9 +14,13 @@ the same keys. Example::
         jobs: [optimize, vacuum, manifest]
         partitions: [{name: day, every: day, start: 2026-01-01}, region]
         owners: ["team:sales"]
+      - table: unity.main.sales.returns
     folders:
       - path: s3://lake/raw
         exclude: ["*/scratch/*"]
+      - schema: unity.main.shop
+    catalogs:
+      unity: {type: unity, uri: "https://host", token: "${UC_TOKEN}"}
     schedule: {cron: "0 3 * * *", timezone: UTC}
 """
 
@@ -24,32 +28,24 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
-from fnmatch import fnmatchcase
-from typing import Annotated, Any, Final, Self
+from collections.abc import Callable, Iterator, Mapping
+from typing import Annotated, Any, Final
 
-from pydantic import (
-    AfterValidator,
-    Field,
-    PrivateAttr,
-    ValidationInfo,
-    field_validator,
-    model_validator,
-)
+from pydantic import Field, WithJsonSchema, model_validator
 
-from dv_maintenance.config import Document, Duration, Location, expand_env, load_documents, validate
+from dv_maintenance import catalogs as naming
+from dv_maintenance.catalogs.kinds import CatalogSettings
+from dv_maintenance.config import Document, Duration, Location, load_documents, validate
 from dv_maintenance.errors import DvMaintenanceError, UsageError
-from dv_maintenance.maintenance.planning.partitioning import PartitioningSetting
-from dv_maintenance.maintenance.planning.policy import Policy
 from dv_maintenance.maintenance.scheduling.window import Window
 from dv_maintenance.service import settings
+from dv_maintenance.service.entries import Entry, Placed, TableSettings, TablesFolder
 from dv_maintenance.service.settings import Job
-from dv_maintenance.storage import absolute_uri
-from dv_maintenance.tables.find import FoundTable, find_tables
-from dv_maintenance.tables.registry import formats, known_format
 
 __all__ = ["Entry", "Job", "TableSettings", "TablesFolder", "WatchConfig"]
 
+# Which keys a catalog has depends on its type.
+_CATALOGS: Final = {"type": "object", "additionalProperties": {"type": "object", "required": ["type"]}}
 # For these keys, a table's values extend the defaults instead of replacing them.
 _MERGED: Final = ("policy", "checks", "storage_options", "tags", "reads", "op_tags", "run_tags")
 # Around the attributes of a component in a file of Dagster's.
@@ -59,161 +55,6 @@ _DAGSTERS_OWN: Final = frozenset({"defs_state", "op", "translation"})
 # Dagster's templates; only environment variables mean something without Dagster.
 _TEMPLATE: Final = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
 _ENV: Final = re.compile(r"\s*env\.([A-Za-z_][A-Za-z0-9_]*)\s*")
-
-
-class Entry(settings.Keys):
-    """What an entry for one table and one for a folder have in common. A face shows ``group_name``, ``owners`` and
-    ``tags`` if it has such things.
-    """
-
-    format: str | None = Field(default=None, description="Detected unless given.")
-    storage_options: Mapping[str, Annotated[str, AfterValidator(expand_env)]] = Field(
-        default_factory=dict,
-        repr=False,
-        description="Passed to the storage. Take secrets from {{ env.NAME }} or ${NAME}.",
-    )
-    policy: Policy = Field(
-        default_factory=Policy, description="When a file is worth rewriting, and when checks warn or fail."
-    )
-    reads: settings.Reads | None = Field(default=None, description="Where reads of the table are observed.")
-    jobs: tuple[Job, ...] = Field(
-        default=("optimize", "vacuum"),
-        description="The jobs to watch for and to schedule. Formats with manifests of their own need no manifest.",
-    )
-    partitions: PartitioningSetting | None = Field(
-        default=None, description="Partition columns by which maintenance can be chosen; see the documentation."
-    )
-    observe: bool = Field(
-        default=True, description="false: an asset of this name exists already; only its maintenance is added."
-    )
-    group_name: str | None = Field(default=None, description="Group of the table and its maintenance.")
-    owners: tuple[str, ...] = Field(default=(), description="Email addresses, or team:NAME.")
-    tags: Mapping[str, str] = Field(default_factory=dict, description="Tags, added to those of the defaults.")
-    pool: str | None = Field(
-        default=None,
-        description="The pool in which its work waits. Dagster: by default one of its own; Airflow: it must exist.",
-    )
-    op_tags: Mapping[str, Any] = Field(
-        default_factory=dict, description="Dagster: tags of the ops that maintain it, such as dagster-k8s/config."
-    )
-    run_tags: Mapping[str, str] = Field(
-        default_factory=dict, description="Dagster: tags of runs, such as dagster/priority and dagster/max_runtime."
-    )
-
-    @field_validator("storage_options", "tags", "run_tags", mode="before")
-    @classmethod
-    def _texts(cls, values: Any) -> Any:
-        return settings.as_texts(values)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _null_is_the_built_in_default(cls, values: Any) -> Any:
-        if not isinstance(values, Mapping):
-            return values
-        return {key: value for key, value in values.items() if value is not None}
-
-    @field_validator("format")
-    @classmethod
-    def _registered(cls, format: str | None) -> str | None:
-        if format is not None and known_format(format) is None:
-            raise ValueError(f"unknown table format {format!r}; use {', '.join(each.name for each in formats())}")
-        return format
-
-    @field_validator("jobs")
-    @classmethod
-    def _that_there_are(cls, jobs: tuple[Job, ...], info: ValidationInfo) -> tuple[Job, ...]:
-        return _jobs_of(info.data.get("format"), jobs)
-
-    @model_validator(mode="after")
-    def _only_what_the_format_has(self) -> Self:
-        if self.partitions is not None and not _is_partitioned(self.format):
-            raise ValueError(f"{self.format} tables have no partitions: leave out 'partitions'")
-        return self
-
-
-class TableSettings(Entry):
-    """One table."""
-
-    path: str = Field(min_length=1, description="Path or URI; relative paths start at the YAML file's folder.")
-    name: str = Field(
-        default="",
-        min_length=1,
-        description="The table's name, its parts separated by slashes; by default the path's last part.",
-    )
-    asset: settings.NamedAsset | str | None = Field(
-        default=None, description="Airflow: the name of the table's asset, or {name, uri}; both default to its URI."
-    )
-    _job_names: Mapping[Job, str] = PrivateAttr(default_factory=dict)
-
-    @property
-    def job_names(self) -> Mapping[Job, str]:
-        """Names that a face gives to the table's jobs, where they differ from its own rule."""
-        return self._job_names
-
-    def with_job_names(self, names: Mapping[Job, str]) -> Self:
-        """The same table under these names of its jobs."""
-        made = self.model_copy()
-        made._job_names = names  # noqa: SLF001 (its own kind)
-        return made
-
-    @model_validator(mode="before")
-    @classmethod
-    def _name_from_path(cls, values: Any) -> Any:
-        if isinstance(values, Mapping) and "name" not in values and isinstance(values.get("path"), str):
-            return {**values, "name": values["path"].rstrip("/").rsplit("/", 1)[-1]}
-        return values
-
-
-class TablesFolder(Entry):
-    """Every table below a folder or prefix. A table's name is its path below the folder, prefixed with ``name`` if
-    given.
-    """
-
-    path: str = Field(min_length=1, description="Folder or prefix; relative paths start at the YAML file's folder.")
-    name: str = Field(default="", description="Prefix of the tables' names.")
-    include: tuple[str, ...] = Field(
-        default=("*",), description="Patterns of paths below the folder; * matches anything, including slashes."
-    )
-    exclude: tuple[str, ...] = Field(default=(), description="Patterns of paths to leave out.")
-
-    def find(self, on_error: Callable[[str, DvMaintenanceError], None] | None = None) -> list[TableSettings]:
-        """Its tables, by path. ``on_error``: of ``find_tables``. Raises UsageError if there are none; StorageError."""
-        return self.among(find_tables(self.path, self.storage_options, on_error))
-
-    def among(self, found: Iterable[FoundTable]) -> list[TableSettings]:
-        """Its tables among those that a search below it found. Raises UsageError if there are none."""
-        below = [each for each in found if self._takes(each)]
-        if not below:
-            raise UsageError(
-                "the folder contains no table, or none that matches the patterns",
-                table=absolute_uri(self.path),
-                next_step="check the path, the patterns, and the storage options if it is in object storage",
-            )
-        shared = {key: getattr(self, key) for key in Entry.model_fields}
-        return [self._table(each, shared) for each in below]
-
-    def _takes(self, found: FoundTable) -> bool:
-        """Whether patterns and ``format`` select a table; a folder may have tables of several formats."""
-        if self.format not in {None, found.format}:
-            return False
-        return any(fnmatchcase(found.path, each) for each in self.include) and not any(
-            fnmatchcase(found.path, each) for each in self.exclude
-        )
-
-    def _table(self, found: FoundTable, shared: Mapping[str, Any]) -> TableSettings:
-        path = found.path
-        place = f"{self.path.rstrip('/')}/{path}" if path else self.path
-        last = place.rstrip("/").rsplit("/", 1)[-1]
-        name = "/".join(part for part in (self.name.strip("/"), path or last) if part)
-        if self.partitions is not None and not _is_partitioned(found.format):
-            raise UsageError(
-                f"'partitions' is set for a {found.format} table, whose format has no partitions",
-                table=absolute_uri(place),
-                next_step="exclude the table here and list it under 'tables', or give the folder a format",
-            )
-        # Not validated again: environment variables in the options are expanded already.
-        known = {"format": found.format, "jobs": _jobs_of(found.format, self.jobs)}
-        return TableSettings.model_construct(name=name, path=place, **{**shared, **known})
 
 
 class WatchConfig(settings.Keys):
@@ -226,7 +67,12 @@ class WatchConfig(settings.Keys):
     )
     defaults: Entry = Field(default_factory=Entry, description="Settings of every table that does not set its own.")
     tables: tuple[TableSettings, ...] = Field(default=(), description="Tables, one by one.")
-    folders: tuple[TablesFolder, ...] = Field(default=(), description="Folders whose tables are found by a search.")
+    folders: tuple[TablesFolder, ...] = Field(
+        default=(), description="Folders, and schemas of catalogs, whose tables are found by a search."
+    )
+    catalogs: Annotated[Mapping[str, CatalogSettings], WithJsonSchema(_CATALOGS)] = Field(
+        default_factory=dict, repr=False, description="Catalogs by the name with which names of their tables begin."
+    )
     schedule: settings.Schedule | None = Field(default=None, description="null: jobs are started by hand.")
     sensor: settings.Sensor | None = Field(default=settings.Sensor(), description="null: no sensor.")
     spark: settings.Spark | None = Field(
@@ -290,7 +136,22 @@ class WatchConfig(settings.Keys):
         """From plain data, without searching folders. Raises UsageError that names the key, the file and the line."""
         config = validate(cls, document, what="tables to maintain")
         _refuse_duplicates(config, document)
+        for kind, at, entry, name in config._names():  # noqa: SLF001 (its own kind)
+            if not naming.is_known(name, entry.catalogs):
+                error = naming.unknown(name)
+                key = "table" if kind == "tables" else "schema"
+                error.message = f"{kind}.{at}.{key}: {error.message} ({document.where((kind, at, key))})"
+                raise error
         return config
+
+    def _names(self) -> Iterator[tuple[str, int, Placed, str]]:
+        """The entries that name something in a catalog."""
+        for at, table in enumerate(self.tables):
+            if table.table is not None:
+                yield "tables", at, table, table.table
+        for at, folder in enumerate(self.folders):
+            if folder.in_schema is not None:
+                yield "folders", at, folder, folder.in_schema
 
     def rooted(self, folder: str) -> WatchConfig:
         """The same with relative paths resolved against a folder."""
@@ -321,16 +182,16 @@ class WatchConfig(settings.Keys):
             a folder can't be listed.
         """
         found: list[tuple[Location, TableSettings]] = [(("tables", at), each) for at, each in enumerate(self.tables)]
-        places = {table.name: absolute_uri(table.path) for table in self.tables}
+        places = {table.name: table.uri for table in self.tables}
         known = set(places.values())
         for at, folder in enumerate(self.folders):
             try:
                 tables = find(folder)
             except DvMaintenanceError as error:
-                error.message += f" ({where(('folders', at, 'path'))})"
+                error.message += f" ({where(('folders', at, 'schema' if folder.in_schema else 'path'))})"
                 raise
             for table in tables:
-                uri = absolute_uri(table.path)
+                uri = table.uri
                 if uri in known:
                     continue
                 if table.name in places:
@@ -360,6 +221,9 @@ class WatchConfig(settings.Keys):
     def _not_empty(self) -> WatchConfig:
         if not self.tables and not self.folders:
             raise ValueError("no tables: name some under 'tables', or a folder of them under 'folders'")
+        for entry in (*self.tables, *self.folders):
+            # They are parts of this file by now.
+            entry._catalogs = {**self.catalogs, **entry._catalogs}  # noqa: SLF001
         return self
 
 
@@ -369,7 +233,7 @@ def _refuse_duplicates(config: WatchConfig, document: Document) -> None:
     paths: dict[str, int] = {}
     for at, table in enumerate(config.tables):
         for known, value, what in (
-            (paths, absolute_uri(table.path), "have the path"),
+            (paths, table.uri, "have the name" if table.table else "have the path"),
             (names, table.name, "are called"),
         ):
             first = known.setdefault(value, at)
@@ -416,18 +280,6 @@ def _resolved(value: Any, place: Location, document: Document) -> Any:
     return _TEMPLATE.sub(variable, value)
 
 
-def _jobs_of(format: str | None, jobs: tuple[Job, ...]) -> tuple[Job, ...]:
-    """Without ``manifest`` where the format is known to have no symlink manifests."""
-    known = known_format(format)
-    return jobs if known is None or known.symlink_manifests else tuple(job for job in jobs if job != "manifest")
-
-
-def _is_partitioned(format: str | None) -> bool:
-    """Whether tables of the format can be partitioned; true while the format is unknown."""
-    known = known_format(format)
-    return known is None or known.partitions
-
-
 def _merged(defaults: Mapping[str, Any], table: Any) -> Any:
     if not isinstance(table, Mapping):
         return table
@@ -444,7 +296,7 @@ def _paths(entry: TableSettings | TablesFolder, folder: str) -> dict[str, Any]:
     if reads is not None:
         places = {key: _rooted(place, folder) for key, place in reads.model_dump(exclude_none=True).items()}
         reads = reads.model_copy(update=places)
-    return {"path": _rooted(entry.path, folder), "reads": reads}
+    return {"path": entry.path and _rooted(entry.path, folder), "reads": reads}
 
 
 def _rooted(path: str, folder: str) -> str:

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from dv_maintenance.errors import UnsupportedFeatureError, UsageError
 
@@ -119,6 +119,8 @@ class TableFormat:
     locate
         for formats that ask catalogs, the function that finds the location of ``CATALOG.NAMESPACE.TABLE``, given
         the storage options, such as ``package.module:locate``.
+    listed
+        for these formats, the function that finds what is in ``CATALOG.NAMESPACE``; see ``dv_maintenance.catalogs``.
     dv_codecs
         name of each codec of its deletion vectors, as ``DvRef.codec`` gives it -> the function that reads one, such
         as ``package.module:read``, imported at the first deletion vector.
@@ -152,6 +154,7 @@ class TableFormat:
     marker_file: str | None = None
     marker_of_file: str | None = None
     locate: str | None = None
+    listed: str | None = None
     dv_codecs: Mapping[str, str] = field(default_factory=dict)
     partitions: bool = True
     symlink_manifests: bool = False
@@ -217,26 +220,33 @@ def known_format(name: str | None) -> TableFormat | None:
 
 
 def in_catalog(place: str, storage_options: Mapping[str, str] | None = None) -> Table | None:
-    """The table ``FORMAT:CATALOG.NAMESPACE.TABLE``, or ``CATALOG.….TABLE`` of a catalog that tells formats, see
-    ``dv_maintenance.catalogs``; ``None`` if the place is a path or URI. Raises what the format's ``locate`` or the
-    catalog's ``located`` raises.
-    """
+    """As :func:`named`, for a place that may be a path or URI. A file or folder of that name comes first."""
     unquoted = re.sub(r"`(?:[^`]|``)*`", "", place)
     if "/" in unquoted:
         return None
-    if ":" not in unquoted:
-        if not os.environ.get(CATALOGS) or os.path.exists(place):
-            return None
-        named = import_module("dv_maintenance.catalogs").located(place, storage_options)
-        if named is None:
-            return None
-        return format_called(named[0], place).open(named[1])
-    prefix, _, name = place.partition(":")
-    found = known_format(prefix)
-    if found is None or found.locate is None:
+    if ":" not in unquoted and (not os.environ.get(CATALOGS) or os.path.exists(place)):
         return None
-    module, _, function = found.locate.partition(":")
-    return found.open(getattr(import_module(module), function)(name, storage_options))
+    return named(place, storage_options)
+
+
+def named(
+    name: str, storage_options: Mapping[str, str] | None = None, catalogs: Mapping[str, Any] | None = None
+) -> Table | None:
+    """The table ``FORMAT:CATALOG.NAMESPACE.TABLE``, or ``CATALOG.….TABLE`` of a catalog that tells formats, see
+    ``dv_maintenance.catalogs``; ``None`` if there is no such format or catalog. Raises what the format's ``locate`` or
+    the catalog's ``located`` raises.
+
+    catalogs : settings of catalogs besides those that the environment names.
+    """
+    if ":" not in re.sub(r"`(?:[^`]|``)*`", "", name):
+        found = import_module("dv_maintenance.catalogs").located(name, storage_options, catalogs)
+        return None if found is None else format_called(found[0], name).open(found[1])
+    prefix, _, rest = name.partition(":")
+    known = known_format(prefix)
+    if known is None or known.locate is None:
+        return None
+    module, _, function = known.locate.partition(":")
+    return known.open(getattr(import_module(module), function)(rest, storage_options))
 
 
 def detect_on_disk(place: str) -> TableFormat | None:

@@ -15,6 +15,7 @@ import json
 from dv_maintenance.airflow import folders as module, dv_maintenance_dags
 from dv_maintenance.airflow.folders import configs
 from dv_maintenance.airflow.tables import watched
+from dv_maintenance.service import entries
 from dv_maintenance.testing.delta_builder import DeltaBuilder
 import pyarrow as pa
 
@@ -27,11 +28,11 @@ class Variables:
 module.Variable = Variables
 
 searches = []
-real = module.find_tables
-def find_tables(path, options):
+real = entries.find_tables
+def find_tables(path, options, on_error):
     searches.append(options)
-    return real(path, options)
-module.find_tables = find_tables
+    return real(path, options, on_error)
+entries.find_tables = find_tables
 def tables(file, **search): return [table.name for config in configs(file, **search) for table in config.tables]
 
 found = {"first": tables("tables.yaml"), "again": tables("tables.yaml"), "searches": len(searches)}
@@ -39,8 +40,8 @@ DeltaBuilder("lake/new").create(pa.schema([("id", pa.int64())]))
 found["kept"] = tables("tables.yaml", max_age=3600)
 found["searched"] = tables("tables.yaml", max_age=0)
 found["of a task"] = watched("raw/new", "tables.yaml").path
-def fails(path, options): raise PermissionError("denied")
-module.find_tables = fails
+def fails(path, options, on_error): raise PermissionError("denied")
+entries.find_tables = fails
 found["denied"] = tables("tables.yaml", max_age=0)
 found["beside"] = tables("beside.yaml")
 found["error"] = [each["error"] for each in json.loads(list(Variables.kept.values())[-1]).values()]

@@ -18,7 +18,7 @@ from packaging.version import Version
 
 from dv_maintenance import DvMaintainedTablesComponent
 from dv_maintenance.errors import StorageError, UsageError
-from dv_maintenance.service import listing
+from dv_maintenance.service import entries
 from dv_maintenance.testing.delta_builder import DeltaBuilder
 
 pytestmark = pytest.mark.skipif(Version(dg.__version__) < Version("1.12"), reason="no defs state before Dagster 1.12")
@@ -86,7 +86,7 @@ def break_store(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         asked.append(place)
         raise StorageError("503 Slow Down", table=place)
 
-    monkeypatch.setattr(listing, "find_tables", fails)
+    monkeypatch.setattr(entries, "find_tables", fails)
     return asked
 
 
@@ -161,7 +161,7 @@ def test_the_sensor_says_which_tables_are_new(
     assert said() == (
         "Tables in the folders: 1 new: returns. Run `dg utils refresh-defs-state`, then reload the location."
     )
-    monkeypatch.setattr("dv_maintenance.service.tables_file.find_tables", lambda *_: _raise(StorageError("503")))
+    monkeypatch.setattr("dv_maintenance.service.entries.find_tables", lambda *_: _raise(StorageError("503")))
     assert "can't be searched; the location keeps its tables. 503" in said()
 
 

@@ -167,7 +167,7 @@ def test_many_tables(golden: Path, tmp_path: Path) -> None:
     [
         ("", "no tables: name some"),
         ("tables: []", "tables"),
-        ("tables: [{name: x}]", "tables.0.path: Field required .*line 1"),
+        ("tables: [{name: x}]", "tables.0: give either a path or a table of a catalog .*line 1"),
         ("tables:\n- {path: x, polcy: {}}", "tables.0.polcy: unknown key: did you mean policy. .*line 2"),
         ("tables:\n- path: x\n  policy: {max_tasks: 0}", "tables.0.policy.max_tasks: .*line 3"),
         ("defaults:\n  policy: {max_tasks: 0}\ntables: [{path: x}]", "defaults.policy.max_tasks: .*line 2"),

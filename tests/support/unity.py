@@ -15,13 +15,14 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import RLock, Thread
 from typing import Any, ClassVar
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 __all__ = ["TOKEN", "Unity", "unity"]
 
 TOKEN = "token-of-the-test"
 MOST_UNPUBLISHED = 10
 _PATH = re.compile(r"/api/2\.1/unity-catalog/delta/v1/catalogs/([^/]+)/schemas/([^/]+)/tables/([^/?]+)(/credentials)?")
+_GENERIC = re.compile(r"/api/2\.1/unity-catalog/(schemas|tables)(?:/([^/?]+))?(?:\?.*)?")
 _STATUS = {
     "BadRequestException": 400,
     "NotAuthorizedException": 401,
@@ -56,6 +57,8 @@ class Unity:
     ascending, texts : whether it names the oldest commit first, and numbers as texts.
     asked, posted : paths of all requests, and bodies of all POSTs.
     tokens : what each request had for authorization.
+    infos : what the generic API says of a name, besides what follows from ``tables``.
+    page : names in a page of a list.
     meanwhile : called before the next POST is carried out.
     """
 
@@ -70,6 +73,8 @@ class Unity:
     asked: list[str] = field(default_factory=list)
     posted: list[dict[str, Any]] = field(default_factory=list)
     tokens: list[str | None] = field(default_factory=list)
+    infos: dict[str, dict[str, Any]] = field(default_factory=dict)
+    page: int = 50
     meanwhile: list[Any] = field(default_factory=list)
     names: dict[tuple[str, int], str] = field(default_factory=dict)
     lock: Any = field(default_factory=RLock)
@@ -89,6 +94,34 @@ class Unity:
 
     def permit(self, name: str, *operations: str) -> None:
         self.tables[name]["allowed-maintenance-operations"] = list(operations)
+
+    def info(self, name: str) -> dict[str, Any]:
+        """What the generic API says of a name."""
+        metadata = self.tables.get(name, {}).get("metadata", {})
+        return {
+            "name": name.rpartition(".")[2],
+            "table_type": metadata.get("table-type"),
+            "data_source_format": "DELTA",
+            "storage_location": metadata.get("location"),
+            **self.infos.get(name, {}),
+        }
+
+    def generic(self, what: str, name: str | None, query: Mapping[str, str]) -> dict[str, Any]:
+        known = sorted({*self.tables, *self.infos})
+        if name is not None:
+            if name not in known:
+                raise RequestError("NoSuchTableException", f"table {name} does not exist")
+            return self.info(name)
+        if what == "schemas":
+            found = [{"name": each} for each in sorted({each.split(".")[1] for each in known})]
+        else:
+            prefix = f"{query['catalog_name']}.{query['schema_name']}."
+            found = [self.info(each) for each in known if each.startswith(prefix)]
+            if not found:
+                raise RequestError("NoSuchTableException", f"schema {prefix[:-1]} does not exist")
+        start = int(query.get("page_token", 0))
+        end = start + min(self.page, int(query.get("max_results", self.page)))
+        return {what: found[start:end], **({"next_page_token": str(end)} if end < len(found) else {})}
 
     def loaded(self, name: str) -> dict[str, Any]:
         found = json.loads(json.dumps(self.tables[name]))
@@ -202,6 +235,9 @@ class _Handler(BaseHTTPRequestHandler):
     def found(self, body: dict[str, Any] | None) -> tuple[int, Any]:
         if self.headers.get("Authorization") != f"Bearer {TOKEN}":
             raise RequestError("PermissionDeniedException", "no right to it")
+        if generic := _GENERIC.fullmatch(self.path):
+            name = None if generic[2] is None else unquote(generic[2])
+            return 200, self.made.generic(generic[1], name, dict(parse_qsl(urlsplit(self.path).query)))
         match = _PATH.match(self.path)
         name = ".".join(map(unquote, match.groups()[:3])) if match else ""
         if match is None or name not in self.made.tables:

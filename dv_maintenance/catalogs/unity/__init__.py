@@ -8,15 +8,16 @@ path, whose place has a name.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from pydantic import Field
 
+from dv_maintenance.catalogs import parts_of, quoted
 from dv_maintenance.catalogs.keys import options_of
 from dv_maintenance.catalogs.kinds import CatalogSettings
-from dv_maintenance.catalogs.unity.client import FULL, Refusal, failed, request, table_path, text
+from dv_maintenance.catalogs.unity.client import FULL, Refusal, failed, pages, request, table_path, text
 from dv_maintenance.catalogs.unity.keys import vend
 from dv_maintenance.errors import (
     DamagedTableError,
@@ -24,16 +25,20 @@ from dv_maintenance.errors import (
     StorageUnavailableError,
     TableNotFoundError,
     UnsupportedFeatureError,
+    UsageError,
 )
 from dv_maintenance.storage import FileExistsAlreadyError, Storage, plain_uri
 from dv_maintenance.tables.delta.log.ratified import HeldCommit, Ratified, StagedCommit, TooManyUnpublishedError
+from dv_maintenance.tables.find import FoundTable
 from dv_maintenance.tables.registry import Location
 
-__all__ = ["Settings", "UnityTable", "located", "vend"]
+__all__ = ["Settings", "UnityTable", "listed", "located", "vend"]
 
 _FRESH: Final = 5.0  # seconds
 _MANAGED: Final = "MANAGED"
 _EXTERNAL: Final = "EXTERNAL"
+_PAGE: Final = 50  # more than that the server does not answer at once
+_NO_TABLES: Final = "information_schema"
 
 
 class Settings(CatalogSettings):
@@ -157,6 +162,49 @@ def located(name: str, settings: Settings, options: Mapping[str, str]) -> tuple[
     uri = plain_uri(place)
     handle = UnityTable(name, kind == _MANAGED, text(metadata, "table-uuid"), settings, [(time.monotonic(), body)])
     return "delta", Location(Storage(uri, options_of(name, settings, uri, options)), handle)
+
+
+def listed(name: str, settings: Settings) -> Iterator[FoundTable]:
+    """Everything in ``NAME.CATALOG.SCHEMA``, or in each schema of ``NAME.CATALOG.*``. See ``dv_maintenance.catalogs``.
+
+    Raises
+    ------
+    UsageError : it is not the name of a schema.
+    TableNotFoundError, StorageDeniedError, StorageUnavailableError : as :meth:`UnityTable.ratified`.
+    """
+    parts = parts_of(name)[1:]
+    if len(parts) != 2:
+        start = name.partition(".")[0]
+        raise UsageError(f"{name!r} is not the name of a schema", next_step=f"write {start}.CATALOG.SCHEMA")
+    catalog, schema = parts
+    if schema != "*":
+        yield from _in_schema(name, settings, catalog, schema, ())
+        return
+    for each in pages(name, settings, "schemas", catalog_name=catalog):
+        if (schema := text(each, "name")) != _NO_TABLES:
+            yield from _in_schema(name, settings, catalog, schema, (schema,))
+
+
+def _in_schema(
+    name: str, settings: Settings, catalog: str, schema: str, before: tuple[str, ...]
+) -> Iterator[FoundTable]:
+    for each in pages(name, settings, "tables", catalog_name=catalog, schema_name=schema, max_results=_PAGE):
+        why = left_alone(each)
+        yield FoundTable(quoted((*before, text(each, "name"))), "" if why else "delta", why)
+
+
+def left_alone(info: Mapping[str, Any]) -> str:
+    """Why what the generic API says of a table makes it none to maintain, such as "a view"; "" for a Delta table."""
+    kind, provider = text(info, "table_type"), text(info, "data_source_format")
+    if kind not in (_MANAGED, _EXTERNAL):
+        return f"a {kind.lower().replace('_', ' ')}" if kind else "without a type"
+    if provider != "DELTA":
+        return f"a table of the format {provider or 'none'}"
+    if info.get("row_filter"):
+        return "a table with a row filter"
+    if any(isinstance(each, Mapping) and each.get("mask") for each in info.get("columns") or ()):
+        return "a table with column masks"
+    return ""
 
 
 def _ratified(name: str, body: Mapping[str, Any]) -> Ratified:

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from dv_maintenance.catalogs import parts_of, server
 from dv_maintenance.catalogs.server import Refusal, text
-from dv_maintenance.errors import StorageError, TableNotFoundError, UnsupportedFeatureError, UsageError
+from dv_maintenance.errors import (
+    StorageError,
+    StorageUnavailableError,
+    TableNotFoundError,
+    UnsupportedFeatureError,
+    UsageError,
+)
 
 if TYPE_CHECKING:
     from dv_maintenance.catalogs.unity import Settings
 
-__all__ = ["FULL", "Refusal", "failed", "request", "table_path", "text"]
+__all__ = ["FULL", "Refusal", "failed", "pages", "request", "table_path", "text"]
 
 _API: Final = "/api/2.1/unity-catalog"
 # The answer of a table with too many unpublished commits. To repeat the request changes nothing.
@@ -24,6 +30,29 @@ def request(name: str, settings: Settings, path: str, body: Mapping[str, Any] | 
     """See :func:`server.request`."""
     url = f"{settings.uri.rstrip('/')}{_API}{path}"
     return server.request(name, url, token=settings.token, body=body, final=FULL)
+
+
+def pages(name: str, settings: Settings, what: str, **query: str | int) -> Iterator[Mapping[str, Any]]:
+    """The objects of a list of the generic API, such as ``tables``, page by page. ``name``: for errors.
+
+    Raises
+    ------
+    TableNotFoundError, StorageDeniedError, StorageUnavailableError : as for every request.
+    """
+    token, seen = "", set[str]()
+    while True:
+        asked = urlencode({**query, **({"page_token": token} if token else {})})
+        try:
+            body = request(name, settings, f"/{what}?{asked}")
+        except Refusal as refusal:
+            raise server.failed(name, refusal, "a listing needs USE on the schema and its catalog", "schema") from None
+        yield from (each for each in body.get(what) or () if text(each, "name"))
+        token = text(body, "next_page_token")
+        if not token:
+            return
+        if token in seen:
+            raise StorageUnavailableError(f"{name}: the catalog's pages repeat", next_step="run it again")
+        seen.add(token)
 
 
 def table_path(name: str) -> str:

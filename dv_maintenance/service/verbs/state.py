@@ -14,7 +14,6 @@ from dv_maintenance.maintenance.health import health as measure
 from dv_maintenance.service.outcome import Outcome, TableReport
 from dv_maintenance.service.reports.fsck import QuickCheck, with_quick_check
 from dv_maintenance.service.reports.health import columns_of, of_health, of_state, with_deadlines
-from dv_maintenance.tables import open_table
 
 if TYPE_CHECKING:
     from dv_maintenance.maintenance.deadlines import ToErase
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 
 def opened(watched: TableSettings) -> Table:
     """Raises what ``open_table`` raises."""
-    return open_table(watched.path, watched.format, watched.storage_options)
+    return watched.open()
 
 
 def report_table(

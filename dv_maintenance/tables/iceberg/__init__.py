@@ -12,6 +12,7 @@ FORMAT = TableFormat(
     marker_file=r".+\.metadata\.json(\.gz)?|version-hint\.text|snap-.+\.avro|.+-m\d+\.avro",
     marker_of_file=r".+\.metadata\.json(\.gz)?",
     locate="dv_maintenance.tables.iceberg.catalog:located",
+    listed="dv_maintenance.tables.iceberg.catalog:listed",
     open=at_location("dv_maintenance.tables.iceberg.table:open_at"),
     dv_codecs={"iceberg": "dv_maintenance.dv.iceberg:read"},
     commits="metadata",

@@ -7,7 +7,7 @@ type of format version 3 nor equality deletes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,6 +20,7 @@ from dv_maintenance.errors import (
     UsageError,
 )
 from dv_maintenance.storage import Storage, plain_uri
+from dv_maintenance.tables.find import FoundTable
 from dv_maintenance.tables.publish import Overtaken
 from dv_maintenance.tables.registry import Location
 
@@ -104,6 +105,14 @@ class IcebergCatalogTable:
             raise self._failed(error) from error
         io = {name: str(value) for name, value in {**client.properties, **found.io.properties}.items()}
         return CatalogEntry(found.metadata_location, found.metadata.location, io)
+
+    def listed(self) -> list[str]:
+        """The names of the tables in the namespace ``identifier``. Raises as :meth:`load`."""
+        client = self._connection()
+        try:
+            return [each[-1] for each in client.list_tables(self.identifier)]
+        except Exception as error:
+            raise self._failed(error) from error
 
     def kind(self) -> str:
         """``rest``, ``sql``, or the name of pyiceberg's class for a catalog that can't be committed to here. Raises as
@@ -270,3 +279,13 @@ def located(name: str, options: Mapping[str, str] | None = None) -> Location:
     if known.get("aws_endpoint", "").startswith("http://"):
         known["allow_http"] = "true"
     return Location(Storage(plain_uri(entry.location), {**known, **(options or {})}), handle)
+
+
+def listed(name: str) -> Iterator[FoundTable]:
+    """The tables of ``CATALOG.NAMESPACE``. Raises as :meth:`IcebergCatalogTable.load`."""
+    catalog, *namespace = name.split(".")
+    if not namespace or not all((catalog, *namespace)) or "*" in namespace:
+        raise UsageError(f"{name!r} is not the name of a namespace", next_step="write iceberg:CATALOG.NAMESPACE")
+    handle = IcebergCatalogTable(catalog, tuple(namespace))
+    for table in handle.listed():
+        yield FoundTable(table, "iceberg", "a name with a dot" if "." in table else "")
