@@ -23,6 +23,7 @@ from dv_maintenance.tables.find import FoundTable, find_tables
 from dv_maintenance.tables.registry import formats, known_format, named
 
 if TYPE_CHECKING:
+    from dv_maintenance.tables.registry import Location, TableFormat
     from dv_maintenance.tables.table import Table
 
 _log = logging.getLogger(__name__)
@@ -166,14 +167,21 @@ class TableSettings(Placed):
 
     def open(self) -> Table:
         """The table. Raises as ``open_table``; UsageError if its name is one of no known catalog."""
+        found = self.located()
+        return open_table(self.path, self.format, self.storage_options) if found is None else found[0].open(found[1])
+
+    def located(self) -> tuple[TableFormat, Location] | None:
+        """Where a table with a name is now, one request to its catalog; ``None`` for one at a path. Raises as
+        :meth:`open`.
+        """
         if self.table is None:
-            return open_table(self.path, self.format, self.storage_options)
+            return None
         found = named(self.table, self.storage_options, self._catalogs)
         if found is None:
             raise naming.unknown(self.table)
-        if self.format not in {None, found.format}:
+        if self.format not in {None, found[0].name}:
             raise UsageError(
-                f"{self.table} is a table of the format {found.format}, and not {self.format}",
+                f"{self.table} is a table of the format {found[0].name}, and not {self.format}",
                 next_step="omit its format",
             )
         return found

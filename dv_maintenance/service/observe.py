@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from dv_maintenance.errors import TableNotFoundError
 from dv_maintenance.maintenance.checks import readable
 from dv_maintenance.maintenance.meter.of_table import decide_for
 from dv_maintenance.service.checks import RepeatedChecks, has_partitions, work_left
@@ -16,6 +17,7 @@ from dv_maintenance.service.data_version import last_data_version
 from dv_maintenance.service.inspection import Inspection, Seen, inspect_table, reads_now
 from dv_maintenance.service.kept import kept_snapshots
 from dv_maintenance.service.partitions import due_keys
+from dv_maintenance.tables.registry import NamedTable
 from dv_maintenance.tables.table import as_probed
 
 if TYPE_CHECKING:
@@ -24,9 +26,20 @@ if TYPE_CHECKING:
     from dv_maintenance.service.inspection import Downstream
     from dv_maintenance.service.tables_file import TableSettings
     from dv_maintenance.tables.model import Snapshot
+    from dv_maintenance.tables.registry import Location
     from dv_maintenance.tables.table import Probe, Table
 
-    _Access = tuple[Mapping[str, str], Mapping[str, CatalogSettings]]
+
+@dataclass(frozen=True, slots=True)
+class _Open:
+    """A table that stays open. ``access``: the options and catalogs that it was opened with. ``location``: of one with
+    a name in a catalog.
+    """
+
+    access: tuple[Mapping[str, str], Mapping[str, CatalogSettings]]
+    table: Table
+    checks: RepeatedChecks
+    location: Location | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +79,33 @@ class Observer:
     def __init__(self, *, data_versions: bool, checks: bool = False) -> None:
         self.data_versions = data_versions
         self.checks = checks
-        self._open: dict[str, tuple[_Access, tuple[Table, RepeatedChecks]]] = {}
+        self._open: dict[str, _Open] = {}
 
     def probe(self, watched: TableSettings, last: TableState | None) -> Probe:
         """The table's newest version, which :meth:`observe` needs. Raises the errors of the table."""
+        version = None if last is None else last.inspection.version
+        known = self._open.get(watched.name)
         with self._reopened_after_errors(watched):
-            return self._opened(watched)[0].probe(None if last is None else last.inspection.version)
+            if known is not None:
+                self._follow(watched, known.location)
+            try:
+                return self._opened(watched).table.probe(version)
+            except TableNotFoundError:
+                if known is None or watched.table is None:
+                    raise
+                # A catalog says so of a table that was dropped, also if its name has been given to another one.
+                del self._open[watched.name]
+                return self._opened(watched).table.probe(version)
+
+    def _follow(self, watched: TableSettings, known: Location | None) -> None:
+        """A catalog that leaves commits to the files is asked whether the name still belongs to the same table: one
+        request. The others are asked by the table itself.
+        """
+        if known is None or not isinstance(known.catalog, NamedTable):
+            return
+        _, now = watched.located() or (None, known)
+        if (now.storage.uri, now.catalog) != (known.storage.uri, known.catalog):
+            del self._open[watched.name]
 
     def observe(
         self,
@@ -93,16 +127,18 @@ class Observer:
         Raises the errors of the table.
         """
         with self._reopened_after_errors(watched), as_probed():
-            return self._observe(watched, *self._opened(watched), last, newest, busy, observed, downstream)
+            opened = self._opened(watched)
+            return self._observe(watched, opened.table, opened.checks, last, newest, busy, observed, downstream)
 
-    def _opened(self, watched: TableSettings) -> tuple[Table, RepeatedChecks]:
-        last, found = self._open.get(watched.name, (None, None))
-        now = watched.storage_options, watched.catalogs
-        if found is None or last != now:
+    def _opened(self, watched: TableSettings) -> _Open:
+        found = self._open.get(watched.name)
+        access = watched.storage_options, watched.catalogs
+        if found is None or found.access != access:
             # Credentials may end: the table is the same, and what was found out about it still holds.
-            table = watched.open()
-            found = table, RepeatedChecks() if found is None else found[1]
-            self._open[watched.name] = now, found
+            checks = RepeatedChecks() if found is None else found.checks
+            named = watched.located()
+            table = watched.open() if named is None else named[0].open(named[1])
+            found = self._open[watched.name] = _Open(access, table, checks, None if named is None else named[1])
         return found
 
     @contextmanager
@@ -174,7 +210,7 @@ class Observer:
         """
         if watched.name not in self._open:
             return None
-        table, _ = self._opened(watched)
+        table = self._opened(watched).table
         return _readable(table, table.snapshot())
 
     @staticmethod

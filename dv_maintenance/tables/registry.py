@@ -226,27 +226,28 @@ def in_catalog(place: str, storage_options: Mapping[str, str] | None = None) -> 
         return None
     if ":" not in unquoted and (not os.environ.get(CATALOGS) or os.path.exists(place)):
         return None
-    return named(place, storage_options)
+    found = named(place, storage_options)
+    return None if found is None else found[0].open(found[1])
 
 
 def named(
     name: str, storage_options: Mapping[str, str] | None = None, catalogs: Mapping[str, Any] | None = None
-) -> Table | None:
-    """The table ``FORMAT:CATALOG.NAMESPACE.TABLE``, or ``CATALOG.….TABLE`` of a catalog that tells formats, see
-    ``dv_maintenance.catalogs``; ``None`` if there is no such format or catalog. Raises what the format's ``locate`` or
-    the catalog's ``located`` raises.
+) -> tuple[TableFormat, Location] | None:
+    """Format and location of the table ``FORMAT:CATALOG.NAMESPACE.TABLE``, or ``CATALOG.….TABLE`` of a catalog that
+    tells formats, see ``dv_maintenance.catalogs``; ``None`` if there is no such format or catalog. Raises what the
+    format's ``locate`` or the catalog's ``located`` raises.
 
     catalogs : settings of catalogs besides those that the environment names.
     """
     if ":" not in re.sub(r"`(?:[^`]|``)*`", "", name):
         found = import_module("dv_maintenance.catalogs").located(name, storage_options, catalogs)
-        return None if found is None else format_called(found[0], name).open(found[1])
+        return None if found is None else (format_called(found[0], name), found[1])
     prefix, _, rest = name.partition(":")
     known = known_format(prefix)
     if known is None or known.locate is None:
         return None
     module, _, function = known.locate.partition(":")
-    return known.open(getattr(import_module(module), function)(rest, storage_options))
+    return known, getattr(import_module(module), function)(rest, storage_options)
 
 
 def detect_on_disk(place: str) -> TableFormat | None:

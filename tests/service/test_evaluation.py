@@ -258,7 +258,7 @@ def test_a_table_that_was_created_again_starts_over(make: MakeTable, tmp_path: P
     """At the same version number: nothing of what was known holds, and no data version equals one of the old table."""
     again, where, table = Evaluations(checks=True), Somewhere(), make("orders")
     (asked,) = again(where, table).requests
-    known = again.observer._open["orders"][1][0].version()
+    known = again.observer._open["orders"].table.version()
     shutil.rmtree(table.path)
     make("orders")
     assert open_table(table.path).version() == known

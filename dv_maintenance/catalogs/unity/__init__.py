@@ -30,7 +30,7 @@ from dv_maintenance.errors import (
 from dv_maintenance.storage import FileExistsAlreadyError, Storage, plain_uri
 from dv_maintenance.tables.delta.log.ratified import HeldCommit, Ratified, StagedCommit, TooManyUnpublishedError
 from dv_maintenance.tables.find import FoundTable
-from dv_maintenance.tables.registry import Location
+from dv_maintenance.tables.registry import Location, NamedTable
 
 __all__ = ["Settings", "UnityTable", "listed", "located", "vend"]
 
@@ -54,12 +54,10 @@ class UnityTable:
     """The handle of a table. See ``registry.CatalogTable`` and ``log.ratified.ManagingCatalog``.
 
     name : as users write it: the name of the settings, then catalog, schema and table.
-    managed : whether the catalog ratifies the table's commits.
     uuid : of the table that had the name when it was opened.
     """
 
     name: str
-    managed: bool
     uuid: str
     settings: Settings = field(repr=False)
     opening: list[tuple[float, Mapping[str, Any]]] = field(default_factory=list, repr=False, compare=False)
@@ -160,7 +158,10 @@ def located(name: str, settings: Settings, options: Mapping[str, str]) -> tuple[
             next_step="name a managed or external Delta table",
         )
     uri = plain_uri(place)
-    handle = UnityTable(name, kind == _MANAGED, text(metadata, "table-uuid"), settings, [(time.monotonic(), body)])
+    uuid = text(metadata, "table-uuid")
+    handle = (
+        UnityTable(name, uuid, settings, [(time.monotonic(), body)]) if kind == _MANAGED else NamedTable(name, uuid)
+    )
     return "delta", Location(Storage(uri, options_of(name, settings, uri, options)), handle)
 
 

@@ -75,10 +75,7 @@ class TooManyUnpublishedError(Exception):
 
 @runtime_checkable
 class ManagingCatalog(CatalogTable, Protocol):
-    """The handle of a table in a catalog that may ratify its commits."""
-
-    @property
-    def managed(self) -> bool: ...
+    """The handle of a table whose commits a catalog ratifies."""
 
     @property
     def identity(self) -> str:
@@ -115,7 +112,7 @@ def managed_storage(location: Location) -> Storage:
             table=location.storage.uri,
             next_step="open the table by its path if the catalog leaves commits to the files",
         )
-    return RatifiedStorage(location.storage, catalog) if catalog.managed else location.storage
+    return RatifiedStorage(location.storage, catalog)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +120,6 @@ class _Answered:
     """The handle that other processes get. They read what this one has been answered, and need no token for it."""
 
     name: str
-    managed: bool
     identity: str
     answer: Ratified
 
@@ -154,7 +150,7 @@ class RatifiedStorage(Storage):
         self._answer: Ratified | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        handle = _Answered(self.catalog.name, self.catalog.managed, self.catalog.identity, self.known)
+        handle = _Answered(self.catalog.name, self.catalog.identity, self.known)
         return (RatifiedStorage, (Storage(self.uri, self.options), handle))
 
     def latest(self) -> int:
