@@ -39,8 +39,9 @@ class Retries(dg.Model, dg.Resolvable):
 class DvOpSpec(dg.Model, dg.Resolvable):
     """How the ops that maintain tables run. What an entry of a table says itself goes first."""
 
+    # Dagster 1.11 makes a model of these fields, and adds a default to each that has one: it may not be a factory.
     tags: dict[str, Any] = Field(
-        default_factory=dict, description="Tags of the ops, such as dagster-k8s/config; `op_tags` add to them."
+        default={}, description="Tags of the ops, such as dagster-k8s/config; `op_tags` add to them."
     )
     pool: str | None = Field(default=None, description="The pool of tables that name none of their own.")
     retry_policy: Retries | None = Field(default=None, description="Which attempts a failed op gets.")

@@ -28,6 +28,11 @@ class Method(Generic[P, R]):
     function: Callable[..., R]
     of: Callable[[Any], Any]
 
+    @property
+    def __name__(self) -> str:
+        """Of the function, as every method has it."""
+        return str(getattr(self.function, "name", "") or self.function.__name__)
+
     def __call__(self, table: Any, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.function(self.of(table), *args, **kwargs)
 

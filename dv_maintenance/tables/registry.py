@@ -41,7 +41,12 @@ class NamedTable:
     """The handle of a table whose catalog has a name for it, and nothing to do with its commits. If the catalog makes
     the table's versions itself, the storage has the option ``catalog.commits``, so that nothing is written.
 
-    identity : what tells it from another table that has the name later, "" if the catalog says nothing.
+    Attributes
+    ----------
+    name
+        as users write it, with the catalog.
+    identity
+        what tells it from another table that has the name later, "" if the catalog says nothing.
     """
 
     name: str
