@@ -372,7 +372,9 @@ class DvTrigger(_Watch):
         return found[0]
 
     def _name(self) -> str:
-        return self.table if isinstance(self.table, str) else str(self.table.get("name") or self.table.get("path"))
+        if isinstance(self.table, str):
+            return self.table
+        return next((str(self.table[key]) for key in ("name", "table", "path") if self.table.get(key)), "")
 
 
 class DvVacuumsTrigger(_Watch):
