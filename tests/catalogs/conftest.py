@@ -1,14 +1,17 @@
-"""A Unity Catalog of the tests' own, which ``DVM_CATALOGS`` calls ``uc``."""
+"""A Unity Catalog of the tests' own, which ``DVM_CATALOGS`` calls ``uc``; and settings for others."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from support.unity import TOKEN, Unity, unity
 
 from dv_maintenance.tables.delta.commit import publish
+from dv_maintenance.testing.delta_builder import DeltaBuilder
 
 
 @pytest.fixture
@@ -22,3 +25,24 @@ def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Unity]:
         monkeypatch.setattr("dv_maintenance.catalogs.server._PAUSE", 0.0)
         monkeypatch.setattr(publish, "_FIRST_PAUSE", 0.0)
         yield made
+
+
+@pytest.fixture
+def catalogs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., None]:
+    """Writes the settings of catalogs."""
+    monkeypatch.setattr("dv_maintenance.catalogs.server._PAUSE", 0.0)
+
+    def write(**named: Mapping[str, str]) -> None:
+        (tmp_path / "catalogs.yaml").write_text(json.dumps({"catalogs": named}))
+        monkeypatch.setenv("DVM_CATALOGS", str(tmp_path / "catalogs.yaml"))
+
+    return write
+
+
+@pytest.fixture
+def delta_table(tmp_path: Path) -> str:
+    """Where a table of ten rows is, four of which are deleted."""
+    builder = DeltaBuilder(str(tmp_path / "tables" / "orders")).create(pa.schema([("id", pa.int64())]))
+    builder.append(pa.table({"id": range(10)}))
+    builder.delete(lambda rows: pa.array([row < 4 for row in rows["id"].to_pylist()]))
+    return str(tmp_path / "tables" / "orders")

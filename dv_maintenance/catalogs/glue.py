@@ -1,0 +1,200 @@
+"""Tables of AWS Glue's Data Catalog: ``NAME.DATABASE.TABLE``.
+
+Credentials are those that boto3 finds: environment, profile, role. The files are reached with the same ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from pydantic import Field
+
+from dv_maintenance.catalogs.keys import options_of, settings_of
+from dv_maintenance.catalogs.kinds import CatalogSettings
+from dv_maintenance.catalogs.metastore import Entry
+from dv_maintenance.catalogs.named import found, in_schemas, missing_package, schema_in, table_in
+from dv_maintenance.errors import (
+    DvMaintenanceError,
+    StorageDeniedError,
+    StorageUnavailableError,
+    TableNotFoundError,
+    UsageError,
+)
+from dv_maintenance.tables.registry import Location
+
+if TYPE_CHECKING:
+    from dv_maintenance.tables.find import FoundTable
+
+_RIGHTS: Final = "check the credentials that boto3 finds; it takes glue:GetTable, glue:GetTables and glue:GetDatabases"
+_REACH: Final = "check the region, the endpoint and the network"
+_CHECK: Final = "check the name, the region and the account"
+_DENIED: Final = ("AccessDenied", "ExpiredToken", "UnrecognizedClient", "InvalidClientToken", "InvalidSignature")
+_BUSY: Final = ("Throttling", "RequestLimitExceeded", "InternalService", "ServiceUnavailable", "OperationTimeout")
+# boto3 renews credentials by itself, so they are asked for again before they may end.
+_KEPT: Final = timedelta(minutes=20)
+
+
+class Settings(CatalogSettings):
+    """What boto3 does not find by itself.
+
+    profile : of the AWS configuration.
+    catalog_id : the account whose catalog it is, if that is another one.
+    endpoint : of the service, such as a VPC endpoint.
+    """
+
+    type: Literal["glue"]
+    region: str | None = None
+    profile: str | None = None
+    catalog_id: str | None = Field(default=None, coerce_numbers_to_str=True)
+    endpoint: str | None = Field(default=None, pattern=r"^https?://")
+
+
+def located(name: str, settings: Settings, options: Mapping[str, str]) -> tuple[str, Location]:
+    """See ``kinds.CatalogKind``. A link to a table of another catalog is followed."""
+    database, table = table_in(name, "Glue", "DATABASE", "TABLE")
+    asked = {"DatabaseName": database, "Name": table}
+    found = _table(name, settings, **_of(settings), **asked)
+    if link := found.get("TargetTable"):
+        asked = {key: link[key] for key in ("CatalogId", "DatabaseName", "Name") if key in link}
+        found = _table(name, settings, **asked)
+    entry = _entry(found)
+    storage, handle = entry.opened(name, {})
+    more = options_of(name, settings, storage.uri, options) if storage.uri.startswith("s3://") else dict(options)
+    if settings.region and not any("region" in each.lower() for each in more):
+        more["aws_region"] = settings.region
+    return entry.format, Location(type(storage)(storage.uri, more), handle)
+
+
+def listed(name: str, settings: Settings) -> Iterator[FoundTable]:
+    """See ``kinds.CatalogKind``."""
+    (schema,) = schema_in(name, "Glue", "DATABASE")
+    databases = (each["Name"] for each in _pages(name, settings, "get_databases", "DatabaseList"))
+    for database, before in in_schemas(databases, schema):
+        for each in _pages(name, settings, "get_tables", "TableList", DatabaseName=database):
+            # What a link points to is asked for when the table is opened.
+            entry = _entry(each)
+            why = "a link to a table elsewhere" if each.get("TargetTable") else entry.left_alone
+            yield found((*before, entry.name), entry.format, why)
+
+
+def vend(options: Mapping[str, str]) -> dict[str, Any]:
+    """The caller's own credentials, for the files. See ``dv_maintenance.credentials``."""
+    name = options["catalog.table"]
+    with _errors(name):
+        held = _session(settings_of(options)).get_credentials()
+        keys = None if held is None else held.get_frozen_credentials()
+    if keys is None:
+        raise StorageDeniedError(f"{name}: boto3 finds no credentials", next_step=_RIGHTS)
+    token = {"token": keys.token} if keys.token else {}
+    return {
+        "access_key_id": keys.access_key,
+        "secret_access_key": keys.secret_key,
+        **token,
+        "expires_at": datetime.now(UTC) + _KEPT,
+    }
+
+
+def _entry(table: Mapping[str, Any]) -> Entry:
+    described = table.get("StorageDescriptor") or {}
+    return Entry(
+        table["Name"],
+        table.get("TableType") or "",
+        described.get("Location") or "",
+        table.get("Parameters") or {},
+        (described.get("SerdeInfo") or {}).get("Parameters") or {},
+        described.get("InputFormat") or "",
+        str(table.get("CreateTime") or ""),
+    )
+
+
+def _of(settings: Settings) -> dict[str, str]:
+    return {"CatalogId": settings.catalog_id} if settings.catalog_id else {}
+
+
+def _table(name: str, settings: Settings, **arguments: str) -> Mapping[str, Any]:
+    with _errors(name):
+        found: Mapping[str, Any] = _part(name, _client(settings).get_table(**arguments), "Table")
+    return found
+
+
+def _pages(name: str, settings: Settings, operation: str, key: str, **arguments: Any) -> Iterator[Any]:
+    pages: Iterator[Any] | None = None
+    while True:
+        with _errors(name):
+            pages = pages or iter(_client(settings).get_paginator(operation).paginate(**_of(settings), **arguments))
+            page = next(pages, None)
+        if page is None:
+            return
+        yield from _part(name, page, key)
+
+
+def _part(name: str, answer: Mapping[str, Any], key: str) -> Any:
+    """boto3 takes anything with a status of success for an answer, also a proxy's page."""
+    if key not in answer:
+        raise StorageUnavailableError(f"{name}: the answer is not Glue's", next_step=_REACH)
+    return answer[key]
+
+
+@lru_cache(maxsize=32)
+def _session(settings: Settings) -> Any:
+    from boto3.session import Session
+
+    return Session(profile_name=settings.profile, region_name=settings.region)
+
+
+@lru_cache(maxsize=32)
+def _client(settings: Settings) -> Any:
+    session = _session(settings)
+    from botocore.config import Config
+
+    config = Config(connect_timeout=10, read_timeout=30, retries={"mode": "standard", "total_max_attempts": 3})
+    return session.client("glue", endpoint_url=settings.endpoint, config=config)
+
+
+@contextmanager
+def _errors(name: str) -> Iterator[None]:
+    """What boto3 raises, as errors of this package."""
+    try:
+        yield
+    except ImportError as error:
+        raise missing_package(name, "boto3", "glue", error) from error
+    except DvMaintenanceError:
+        raise
+    except Exception as error:
+        raise _failed(name, error) from error
+
+
+def _failed(name: str, error: Exception) -> DvMaintenanceError:
+    """What an exception of boto3 means."""
+    from botocore import exceptions
+
+    if isinstance(error, exceptions.ClientError):
+        code = str(error.response.get("Error", {}).get("Code", ""))
+        said = str(error.response.get("Error", {}).get("Message", "")).partition("\n")[0]
+        status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+        if code == "EntityNotFoundException":
+            return TableNotFoundError(
+                f"{name}: Glue does not have it ({said})", next_step="check the name and the region"
+            )
+        if code.startswith(_BUSY) or status >= 500:
+            return StorageUnavailableError(f"{name}: Glue did not answer ({code or status})", next_step="run it again")
+        why = f"{code}: {said}" if code.startswith(_DENIED) or code.isalpha() else f"HTTP status {status}"
+        return StorageDeniedError(f"{name}: Glue refused ({why})", next_step=_RIGHTS)
+    if isinstance(error, exceptions.NoRegionError):
+        return UsageError(f"{name}: boto3 finds no region", next_step="give the catalog's 'region', or set AWS_REGION")
+    if isinstance(error, exceptions.ProfileNotFound):
+        return UsageError(f"{name}: {error}", next_step="check the catalog's 'profile'")
+    if isinstance(
+        error,
+        exceptions.NoCredentialsError
+        | exceptions.PartialCredentialsError
+        | exceptions.CredentialRetrievalError
+        | exceptions.SSOError,
+    ):
+        return StorageDeniedError(f"{name}: boto3 finds no credentials ({type(error).__name__})", next_step=_RIGHTS)
+    kind = type(error).__name__
+    return StorageUnavailableError(f"{name}: Glue can't be reached ({kind})", next_step=_REACH)

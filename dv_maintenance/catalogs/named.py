@@ -1,0 +1,58 @@
+"""What kinds of catalogs say alike of names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from dv_maintenance.catalogs import parts_of, quoted
+from dv_maintenance.errors import RefusedError, UnsupportedFeatureError, UsageError
+from dv_maintenance.tables.find import FoundTable
+
+ALL = "*"
+"""In place of a schema: each of them."""
+
+
+def table_in(name: str, title: str, *form: str) -> tuple[str, ...]:
+    """The parts of a table's name after that of the catalog, which are those of ``form``. Raises UsageError."""
+    return _parts(name, f"a table in {title}", form)
+
+
+def schema_in(name: str, title: str, *form: str) -> tuple[str, ...]:
+    """As :func:`table_in`, for a schema."""
+    return _parts(name, f"a schema in {title}", form)
+
+
+def _parts(name: str, what: str, form: tuple[str, ...]) -> tuple[str, ...]:
+    catalog, *parts = parts_of(name)
+    if len(parts) != len(form):
+        raise UsageError(
+            f"{name!r} is not the name of {what}", next_step=f"write {'.'.join((quoted([catalog]), *form))}"
+        )
+    return tuple(parts)
+
+
+def found(path: Iterable[str], format: str, left_alone: str) -> FoundTable:
+    """What a catalog lists, by the parts of its name."""
+    return FoundTable(quoted(path), "" if left_alone else format, left_alone)
+
+
+def left_alone(name: str, why: str, next_step: str = "name a table of a format that `dvm` knows") -> RefusedError:
+    """The error for something else than a table to maintain. ``why``: as in ``FoundTable.left_alone``."""
+    return UnsupportedFeatureError(f"{name} is {why}, which is left alone", features=(why,), next_step=next_step)
+
+
+def missing_package(name: str, package: str, extra: str, error: ImportError) -> RefusedError:
+    """The error for a catalog whose client is not installed."""
+    return RefusedError(
+        f"{name}: the package {package}, which asks this catalog, is not installed ({error})",
+        next_step=f"install dv-maintenance[{extra}]",
+    )
+
+
+def in_schemas(schemas: Iterable[str], schema: str) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Each schema to list, with the parts that names of its tables begin with."""
+    if schema != ALL:
+        yield schema, ()
+        return
+    for each in schemas:
+        yield each, (each,)
