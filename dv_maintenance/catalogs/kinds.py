@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.registry import Location
 
 _ENTRY_POINTS: Final = "dv_maintenance.catalogs"
-_HERE: Final = ("unity", "glue")
+_HERE: Final = ("unity", "glue", "paimon")
 
 
 class CatalogSettings(BaseModel):
@@ -45,6 +45,8 @@ class CatalogSettings(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _expanded(cls, value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {key: cls._expanded(each) for key, each in value.items()}
         return expand_env(value) if isinstance(value, str) else value
 
     @model_validator(mode="wrap")

@@ -88,8 +88,9 @@ def run(rules: Rules, guard: VacuumGuard, *, dry_run: bool, now: int) -> VacuumR
 
     Raises
     ------
-    RefusedError : the guard forbids it. Whatever ``rules`` raise is raised too.
+    RefusedError : the guard forbids it, or see ``Fence.check_open``. Whatever ``rules`` raise is raised too.
     """
+    rules.storage.fence.check_open()
     plan = rules.plan()
     # Inspections and checks do dry runs, and say themselves what those found.
     level = logging.DEBUG if dry_run else logging.INFO

@@ -1,0 +1,225 @@
+"""Tables of Paimon's catalogs: a warehouse, a JDBC catalog, and a server."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.answers import Answers, Request, answering
+
+from dv_maintenance.catalogs import configured
+from dv_maintenance.catalogs.paimon import Settings, listed
+from dv_maintenance.cli import main
+from dv_maintenance.errors import (
+    DvMaintenanceError,
+    RefusedError,
+    StorageDeniedError,
+    StorageUnavailableError,
+    TableNotFoundError,
+    UnsupportedFeatureError,
+    UsageError,
+)
+from dv_maintenance.tables import open_table
+from dv_maintenance.tables.find import FoundTable
+
+TOKEN = "token-of-the-test"
+HUSH = "hush-hush"
+
+
+@pytest.fixture
+def warehouse(golden_copy: Callable[[str], Path], tmp_path: Path) -> Path:
+    """Its database ``shop`` has the table ``orders`` with deletion vectors, and a folder without a table."""
+    place = tmp_path / "warehouse"
+    shutil.copytree(golden_copy("paimon/append_dv/table"), place / "shop.db" / "orders")
+    (place / "shop.db" / "scratch").mkdir()
+    (place / "notes").mkdir()
+    return place
+
+
+def test_a_warehouse_is_a_catalog(
+    warehouse: Path, catalogs: Callable[..., None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    catalogs(lake={"type": "paimon", "warehouse": str(warehouse)})
+    assert main(["health", "lake.shop.orders", "--json"]) == 0, capsys.readouterr()
+    settings = configured()["lake"]
+    assert list(listed("lake.shop", settings)) == [FoundTable("orders", "paimon")]  # type: ignore[arg-type]
+    assert list(listed("lake.*", settings)) == [FoundTable("shop.orders", "paimon")]  # type: ignore[arg-type]
+    assert main(["purge", "lake.shop.orders", "--engine", "local"]) == 0, capsys.readouterr()
+    for name in ("none", "scratch"):
+        with pytest.raises(TableNotFoundError, match=f"lake.shop.{name}: no Paimon table is at"):
+            open_table(f"lake.shop.{name}")
+    with pytest.raises(UnsupportedFeatureError, match="a system table"):
+        open_table("lake.shop.orders$snapshots")
+    with pytest.raises(UsageError, match=r"write lake\.DATABASE\.TABLE"):
+        open_table("lake.shop")
+
+
+def test_a_branch_is_named_as_in_paimon(warehouse: Path, catalogs: Callable[..., None]) -> None:
+    catalogs(lake={"type": "paimon", "warehouse": warehouse.as_uri()})
+    table = open_table("lake.shop.orders$branch_dev")
+    assert table.uri == f"{warehouse.as_uri()}/shop.db/orders/branch/branch-dev"
+
+
+@pytest.fixture
+def jdbc(warehouse: Path, tmp_path: Path, catalogs: Callable[..., None]) -> sqlite3.Connection:
+    connection = sqlite3.connect(tmp_path / "a catalog.db")
+    connection.execute("CREATE TABLE paimon_tables (catalog_key, database_name, table_name)")
+    rows = [("jdbc", "shop", "orders"), ("jdbc", "shop", "a.b"), ("other", "shop", "hidden")]
+    connection.executemany("INSERT INTO paimon_tables VALUES (?, ?, ?)", rows)
+    connection.commit()
+    uri = f"jdbc:sqlite:{tmp_path / 'a catalog.db'}"
+    catalogs(lake={"type": "paimon", "metastore": "jdbc", "warehouse": str(warehouse), "uri": uri, "password": HUSH})
+    return connection
+
+
+def test_a_jdbc_catalog_says_which_tables_there_are(jdbc: sqlite3.Connection, tmp_path: Path) -> None:
+    assert open_table("lake.shop.orders").snapshot().version > 0
+    settings: Any = configured()["lake"]
+    assert list(listed("lake.shop", settings)) == [FoundTable("`a.b`", "paimon"), FoundTable("orders", "paimon")]
+    assert len(list(listed("lake.*", settings))) == 2
+    jdbc.execute("DELETE FROM paimon_tables WHERE table_name = 'orders'")
+    jdbc.commit()
+    with pytest.raises(TableNotFoundError, match="has no such table"):
+        open_table("lake.shop.orders")
+    jdbc.execute("DROP TABLE paimon_tables")
+    with pytest.raises(StorageUnavailableError, match=r"did not answer as expected .OperationalError") as caught:
+        open_table("lake.shop.orders")
+    assert HUSH not in f"{caught.value}{settings!r}"
+    (tmp_path / "a catalog.db").unlink()
+    with pytest.raises(StorageUnavailableError):
+        open_table("lake.shop.orders")
+    assert not (tmp_path / "a catalog.db").exists()
+
+
+@pytest.mark.parametrize(("scheme", "driver"), [("mysql", "pymysql"), ("postgresql", "psycopg")])
+def test_a_driver_that_is_missing_is_named(scheme: str, driver: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, driver, None)
+    settings = Settings(type="paimon", metastore="jdbc", warehouse="s3://b", uri=f"jdbc:{scheme}://h/d?password={HUSH}")
+    with pytest.raises(RefusedError) as caught:
+        list(listed("lake.shop", settings))
+    assert caught.value.next_step == f"install {driver}"
+    assert HUSH not in str(caught.value)
+
+
+class Double:
+    """A REST catalog with one table of a prefix, and a table of another type."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+        self.snapshot: Any = {"snapshot": {"snapshot": {"id": self.newest}, "recordCount": 1}}
+
+    @property
+    def newest(self) -> int:
+        return max(int(each.name.removeprefix("snapshot-")) for each in (self.place / "snapshot").glob("snapshot-*"))
+
+    def __call__(self, request: Request) -> tuple[int, Any]:
+        if request.headers.get("authorization") != f"Bearer {TOKEN}":
+            return 401, {"message": "who are you", "code": 401}
+        if request.path == "/v1/config":
+            assert request.query == {"warehouse": "wh"}
+            return 200, {"defaults": {"prefix": "p"}, "overrides": {}}
+        database = "/v1/p/databases/shop"
+        orders = {"id": "id-1", "name": "orders", "path": self.place.as_uri(), "schema": {"options": {}}}
+        objects = {"id": "id-2", "name": "things", "path": "s3://x", "schema": {"options": {"type": "object-table"}}}
+        match request.path.removeprefix(database):
+            case "/tables/orders":
+                return 200, orders
+            case "/tables/things":
+                return 200, objects
+            case "/tables/orders/snapshot" if self.snapshot is not None:
+                return 200, self.snapshot
+            case "/table-details":
+                if "pageToken" not in request.query:
+                    return 200, {"tableDetails": [orders], "nextPageToken": "two"}
+                return 200, {"tableDetails": [objects], "nextPageToken": None}
+            case "/v1/p/databases":
+                return 200, {"databases": ["shop"]}
+        return 404, {"message": "not there", "code": 404, "resourceType": "TABLE"}
+
+
+@pytest.fixture
+def double(warehouse: Path) -> Double:
+    return Double(warehouse / "shop.db" / "orders")
+
+
+@pytest.fixture
+def server(double: Double, catalogs: Callable[..., None]) -> Iterator[Answers]:
+    with answering(double) as made:
+        catalogs(rest={"type": "paimon", "metastore": "rest", "warehouse": "wh", "uri": made.url, "token": TOKEN})
+        yield made
+
+
+def test_a_table_of_a_server_is_read_and_never_written(
+    server: Answers, double: Double, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The server makes the snapshots."""
+    assert main(["health", "rest.shop.orders", "--json"]) == 0, capsys.readouterr()
+    assert main(["read", "rest.shop.orders", "--json"]) == 0, capsys.readouterr()
+    before = sorted(double.place.rglob("*"))
+    for verb in (
+        ["plan"],
+        ["purge", "--engine", "local"],
+        ["purge", "--engine", "local", "--dry-run"],
+        ["vacuum"],
+        ["vacuum", "--dry-run"],
+        ["delete", "--where", "id = 1", "--engine", "local"],
+    ):
+        assert main([verb[0], "rest.shop.orders", *verb[1:]]) == 3, verb
+    shown = capsys.readouterr()
+    assert "rest makes the versions of this table itself" in shown.out + shown.err
+    assert sorted(double.place.rglob("*")) == before
+    assert TOKEN not in shown.out + shown.err
+    settings: Any = configured()["rest"]
+    assert sorted(listed("rest.*", settings)) == [
+        FoundTable("shop.orders", "paimon"),
+        FoundTable("shop.things", "", "of the type object-table"),
+    ]
+    with pytest.raises(UnsupportedFeatureError, match=r"rest.shop.things is of the type object-table"):
+        open_table("rest.shop.things")
+    handle = __import__("dv_maintenance.catalogs.paimon", fromlist=["x"]).located("rest.shop.orders", settings, {})
+    assert handle[1].catalog.identity == "id-1"
+
+
+@pytest.mark.parametrize("off", [1, -1])
+def test_files_that_the_server_does_not_mean_are_not_read(server: Answers, double: Double, off: int) -> None:
+    double.snapshot = {"snapshot": {"snapshot": {"id": double.newest + off}}}
+    with pytest.raises(UnsupportedFeatureError, match="and the files say otherwise"):
+        open_table("rest.shop.orders")
+
+
+@pytest.mark.parametrize(
+    ("faults", "error", "said"),
+    [
+        ([404], TableNotFoundError, "no such warehouse"),
+        ([403], StorageDeniedError, "refused .HTTP status 403"),
+        ([(401, {"message": "stale token"})], StorageDeniedError, "stale token"),
+        ([503] * 3, StorageUnavailableError, "HTTP status 503"),
+        ([(200, "<html>")] * 3, StorageUnavailableError, "not JSON"),
+        ([(200, [])] * 3, StorageUnavailableError, "not an object"),
+    ],
+)
+def test_what_the_server_refuses_is_one_sentence(
+    server: Answers, faults: list[Any], error: type[DvMaintenanceError], said: str
+) -> None:
+    server.faults = list(faults)
+    with pytest.raises(error, match=said) as caught:
+        open_table("rest.shop.orders")
+    assert str(caught.value).startswith("rest.shop.orders: ")
+    assert caught.value.next_step
+    assert TOKEN not in f"{caught.value}{caught.value.next_step}"
+
+
+def test_an_unknown_table_of_the_server(server: Answers) -> None:
+    with pytest.raises(TableNotFoundError, match=r"rest.shop.none: the catalog has no such table .not there"):
+        open_table("rest.shop.none")
+
+
+@pytest.mark.parametrize("metastore", ["rest", "jdbc"])
+def test_settings_without_their_uri(metastore: str, catalogs: Callable[..., None]) -> None:
+    catalogs(lake={"type": "paimon", "metastore": metastore, "warehouse": "w", "uri": "ftp://h"})
+    with pytest.raises(UsageError, match=f"catalogs.lake: metastore {metastore} takes a 'uri' that begins with"):
+        open_table("lake.shop.orders")
