@@ -20,7 +20,7 @@ from effort import examples
 from golden_tables import NotThere
 from hypothesis import settings
 from support.object_stores import AZURITE, S3PROXY, Store, azurite, s3proxy
-from support.places import GOLDEN, ICEBERG, JARS, JUDGED_SPARK, PAIMON, PYPAIMON
+from support.places import GOLDEN, ICEBERG, JARS, JUDGED_SPARK, PAIMON, PYPAIMON, SQLITE
 from support.sessions import CHEAP
 
 from dv_maintenance.remedies import speak
@@ -253,7 +253,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config)
     jars = sorted(JARS.glob("*.jar"))
     if jars and __version__.startswith(JUDGED_SPARK):
         settings |= {
-            "spark.jars": ",".join(map(str, [*jars, *([ICEBERG] if ICEBERG.is_file() else [])])),
+            "spark.jars": ",".join(map(str, [*jars, *(each for each in (ICEBERG, SQLITE) if each.is_file())])),
             "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
             "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
             "spark.databricks.delta.snapshotPartitions": "1",
@@ -330,8 +330,8 @@ def lay(golden: Path) -> ModuleType:
 
 @pytest.fixture(scope="session")
 def iceberg_spark(spark: SparkSession) -> SparkSession:
-    """The Spark session, with Iceberg's runtime in it: the judge of Iceberg tables."""
-    if not ICEBERG.is_file():
+    """The Spark session, with Iceberg's runtime in it, and a driver for catalogs in SQLite."""
+    if not ICEBERG.is_file() or not SQLITE.is_file():
         missing("Iceberg's runtime for Spark", "run 'make judges' (needs Maven and network)")
     if not spark.version.startswith(JUDGED_SPARK):
         missing("Iceberg's runtime for Spark", f"it was built for Spark {JUDGED_SPARK}*, this is {spark.version}")

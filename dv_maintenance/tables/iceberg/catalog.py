@@ -88,6 +88,14 @@ class IcebergCatalogTable:
             )
         return cls(catalog, tuple(identifier))
 
+    def configured(self) -> bool:
+        """Whether pyiceberg's configuration has the catalog."""
+        try:
+            from pyiceberg.utils.config import Config
+        except ImportError:
+            return False
+        return Config().get_catalog_config(self.catalog) is not None
+
     def load(self) -> CatalogEntry:
         """What the catalog says of the table now.
 
@@ -270,10 +278,17 @@ class IcebergCatalogTable:
 
 
 def located(name: str, options: Mapping[str, str] | None = None) -> Location:
-    """The location of ``CATALOG.NAMESPACE.TABLE``. ``options`` of the storage go before those of the catalog. Raises as
+    """The location of ``CATALOG.NAMESPACE.TABLE``. ``options`` of the storage go before those of the catalog. A catalog
+    that pyiceberg does not know is looked for in this process's Spark session. Raises as
     :meth:`IcebergCatalogTable.load`.
     """
-    handle = IcebergCatalogTable.called(name)
+    from dv_maintenance.tables.iceberg.session_catalog import SessionCatalogTable, session_with
+
+    known_to_pyiceberg = IcebergCatalogTable.called(name)
+    handle: IcebergCatalogTable | SessionCatalogTable = known_to_pyiceberg
+    session = None if known_to_pyiceberg.configured() else session_with(handle.catalog)
+    if session is not None:
+        handle = SessionCatalogTable(handle.catalog, handle.identifier, session)
     entry = handle.load()
     known = {_OPTIONS[key]: value for key, value in entry.io.items() if key in _OPTIONS and value}
     if known.get("aws_endpoint", "").startswith("http://"):

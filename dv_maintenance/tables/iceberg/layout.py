@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from dv_maintenance.files.arrays import strings
 from dv_maintenance.storage import Storage, plain_uri
 from dv_maintenance.tables.iceberg.catalog import IcebergCatalogTable
+from dv_maintenance.tables.iceberg.session_catalog import SessionCatalogTable
 from dv_maintenance.tables.registry import Location
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ class Layout:
 
     storage: Storage
     file: str | None = None
-    catalog: IcebergCatalogTable | None = None
+    catalog: IcebergCatalogTable | SessionCatalogTable | None = None
     branch: str = "main"
 
     @classmethod
@@ -43,7 +44,7 @@ class Layout:
         Raises UsageError.
         """
         storage, catalog = location.storage, location.catalog
-        if isinstance(catalog, IcebergCatalogTable):
+        if isinstance(catalog, IcebergCatalogTable | SessionCatalogTable):
             return cls(storage, catalog=catalog)
         if catalog is not None:
             return cls(storage, catalog=IcebergCatalogTable.called(catalog.name))

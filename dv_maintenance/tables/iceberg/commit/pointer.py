@@ -1,7 +1,7 @@
 """Make a change of the metadata the table's newest version, if nobody else made another one.
 
 Hadoop's catalog has the next number for that, a SQL catalog the row of the table, a REST catalog requirements that its
-server checks.
+server checks, and a catalog of a Spark session Java's own commit.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from dv_maintenance.tables.iceberg.commit.change import Change, edited
 from dv_maintenance.tables.iceberg.layout import METADATA
 from dv_maintenance.tables.iceberg.log.metadata import Metadata
 from dv_maintenance.tables.iceberg.log.pointer import HINT, SPELLINGS, hadoop_number
+from dv_maintenance.tables.iceberg.session_catalog import SessionCatalogTable
 from dv_maintenance.tables.new_files import NewFiles, create_once
 from dv_maintenance.tables.publish import Overtaken
 
@@ -46,6 +47,11 @@ def swap(layout: Layout, before: Metadata, change: Change) -> None:
         return None  # a catalog would commit
     if layout.catalog is None:
         return _into_folder(layout, before, change)
+    if isinstance(layout.catalog, SessionCatalogTable):
+        location = layout.catalog.load().metadata
+        if layout.path(location) != before.path:
+            raise Overtaken("the catalog names another metadata file, building on it")
+        return layout.catalog.replace(location, edited(before, location, change, _now()))
     if layout.catalog.kind() == "rest":
         return layout.catalog.commit(before.uuid, before.refs, change)
     return _into_catalog(layout, layout.catalog, before, change)
