@@ -93,3 +93,28 @@ def for_writing(options: Mapping[str, str]) -> Mapping[str, str]:
 def without_catalog(options: Mapping[str, str]) -> dict[str, str]:
     """The options for the store itself."""
     return {name: text for name, text in options.items() if not name.startswith(_PREFIX)}
+
+
+# As a credential provider of obstore names keys -> as options do, by the scheme of the place.
+_AS_OPTIONS: Final = {
+    "s3": {
+        "access_key_id": "aws_access_key_id",
+        "secret_access_key": "aws_secret_access_key",
+        "token": "aws_session_token",
+    },
+    "gs": {"token": "google_storage_token"},
+    "az": {"sas_token": "azure_storage_sas_token", "token": "azure_storage_token"},
+}
+
+
+def as_options(options: Mapping[str, str]) -> dict[str, str]:
+    """The options for a library that asks no catalog: with keys to write that hold from now on, and that nothing
+    renews.
+    """
+    keys = keys_of(for_writing(options))
+    if keys is None:
+        return without_catalog(options)
+    scheme = options["catalog.place"].partition("://")[0]
+    names = _AS_OPTIONS["az" if scheme.startswith(("abfs", "az")) else scheme]
+    found = {names[key]: str(value) for key, value in keys().items() if key in names}
+    return {**without_catalog(options), **found}

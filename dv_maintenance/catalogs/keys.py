@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from typing import Any, Final
@@ -17,13 +18,12 @@ def options_of(name: str, settings: CatalogSettings, place: str, options: Mappin
     """The options of a table's storage at ``place``, whose keys the catalog vends, unless ``options`` bring some."""
     if place.startswith("file://") or any(_OWN.fullmatch(each.lower()) for each in options):
         return dict(options)
-    asked = {**settings.model_dump(), "table": name, "place": place}
-    return {**options, **{f"catalog.{key}": str(value) for key, value in asked.items() if value}, OPERATION: "READ"}
+    asked = {"type": settings.type, "settings": settings.model_dump_json(), "table": name, "place": place}
+    return {**options, **{f"catalog.{key}": value for key, value in asked.items()}, OPERATION: "READ"}
 
 
 def settings_of(options: Mapping[str, str]) -> Any:
     """The settings of the catalog that these options name."""
-    model = kind_called(options["catalog.type"]).Settings
-    known = {key: options.get(f"catalog.{key}") for key in model.model_fields}
-    # They were validated before. What is left of ``${NAME}`` is a text.
-    return model.model_construct(**{key: value for key, value in known.items() if value is not None})
+    # They were validated before: what is left of ``${NAME}`` is a text.
+    known = json.loads(options["catalog.settings"])
+    return kind_called(options["catalog.type"]).Settings.model_construct(**known)

@@ -77,7 +77,7 @@ def request(
     if token:
         sent["Authorization"] = f"Bearer {token}"
     if token or form is not None:
-        _check_encrypted(name, url)
+        check_encrypted(name, url)
     asked = urllib.request.Request(url, data, sent)  # noqa: S310 - the settings allow http(s) alone
     certain = True
     for attempt in range(_ATTEMPTS):
@@ -129,7 +129,8 @@ def _host(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
 
 
-def _check_encrypted(name: str, uri: str) -> None:
+def check_encrypted(name: str, uri: str) -> None:
+    """Raise UsageError if a secret would go to another machine without encryption."""
     parts = urlsplit(uri)
     if parts.scheme != "https" and parts.hostname not in _LOOPBACK:
         raise UsageError(

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
+from dv_maintenance.credentials import as_options
 from dv_maintenance.errors import (
     ConflictError,
     DamagedTableError,
@@ -93,9 +94,9 @@ _CLIENT: Final = re.compile(
 
 def lance_options(options: Mapping[str, str]) -> dict[str, str]:
     """Storage options in the form that Lance accepts. The names are the same, in lower case, except that options of the
-    client never have the store's name as a prefix.
+    client never have the store's name as a prefix. Keys that a catalog vends are asked for now.
     """
-    return {_CLIENT.sub(r"\1", key.lower()): str(value) for key, value in options.items()}
+    return {_CLIENT.sub(r"\1", key.lower()): str(value) for key, value in as_options(options).items()}
 
 
 def open_dataset(storage: Storage, version: int | None = None) -> Any:

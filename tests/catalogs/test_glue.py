@@ -184,7 +184,7 @@ def test_what_boto3_lacks_is_said(own_keys: None, monkeypatch: pytest.MonkeyPatc
     with pytest.raises(StorageDeniedError, match="boto3 finds no credentials"):
         list(listed("glue.shop", Settings(type="glue", region="r", endpoint="http://127.0.0.1:9")))
     with pytest.raises(StorageDeniedError, match="boto3 finds no credentials"):
-        vend({"catalog.type": "glue", "catalog.table": "glue.shop.t"})
+        vend({"catalog.type": "glue", "catalog.settings": '{"type": "glue"}', "catalog.table": "glue.shop.t"})
 
 
 def test_without_boto3_the_extra_is_named(own_keys: None, monkeypatch: pytest.MonkeyPatch) -> None:
