@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from dv_maintenance.catalogs.keys import settings_of
-from dv_maintenance.catalogs.unity.client import Refusal, failed, request, table_path, text
+from dv_maintenance.catalogs.keys import nearest, settings_of
+from dv_maintenance.catalogs.unity.client import Refusal, failed, request, table_path
 from dv_maintenance.credentials import OPERATION
 from dv_maintenance.errors import StorageDeniedError
-from dv_maintenance.storage import plain_uri
 
 if TYPE_CHECKING:
     from dv_maintenance.catalogs.unity import Settings
@@ -42,12 +41,7 @@ def vend(options: Mapping[str, str]) -> dict[str, Any]:
         body = request(name, settings, f"{table_path(name)}/credentials?operation={operation}")
     except Refusal as refusal:
         raise failed(name, refusal, _NEEDS[operation]) from None
-    fitting = [
-        each
-        for each in body.get("storage-credentials") or ()
-        if f"{place}/".startswith(f"{plain_uri(text(each, 'prefix') or place).rstrip('/')}/")
-    ]
-    best: Mapping[str, Any] = max(fitting, key=lambda each: len(text(each, "prefix")), default={})
+    best = nearest(place, body.get("storage-credentials") or ())
     config = best.get("config") or {}
     keys = {_NAMES[key]: str(value) for key, value in config.items() if key in _NAMES and value}
     if not keys:
