@@ -1,0 +1,114 @@
+"""Tables of a Hive metastore."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from support.answers import answering
+
+from dv_maintenance.catalogs import configured
+from dv_maintenance.catalogs.hive import Settings, listed, located
+from dv_maintenance.cli import main
+from dv_maintenance.errors import (
+    RefusedError,
+    StorageDeniedError,
+    StorageUnavailableError,
+    TableNotFoundError,
+    UnsupportedFeatureError,
+    UsageError,
+)
+from dv_maintenance.tables import open_table
+from dv_maintenance.tables.find import FoundTable
+
+if TYPE_CHECKING:
+    from support.metastore import Metastore
+
+DELTA = {"spark.sql.sources.provider": "delta"}
+
+
+@pytest.fixture
+def server(catalogs: Callable[..., None]) -> Iterator[Metastore]:
+    from support.metastore import metastore  # two seconds of generated code
+
+    with metastore() as made:
+        catalogs(hive={"type": "hive", "uri": f"thrift://127.0.0.1:9, {made.url}", "user": "me"})
+        yield made
+
+
+@pytest.mark.parametrize("modern", [False, True])
+def test_a_delta_table_is_maintained_by_name(
+    server: Metastore, delta_table: str, modern: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The first of two metastores is down."""
+    server.modern = modern
+    server.add("orders", DELTA, "file:/w/orders-__PLACEHOLDER__", path=f"file:{delta_table}")
+    assert main(["purge", "hive.shop.orders", "--engine", "local"]) == 0, capsys.readouterr()
+    table = open_table("hive.shop.orders")
+    assert (table.uri, table.version()) == (Path(delta_table).as_uri(), 3)
+    assert ("me", []) in server.asked
+
+
+@pytest.mark.parametrize("modern", [False, True])
+def test_a_database_is_listed(server: Metastore, modern: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dv_maintenance.catalogs.hive._AT_ONCE", 2)
+    server.modern = modern
+    server.add("orders", DELTA, "s3://b/orders")
+    server.add("a.b", {"storage_handler": "org.apache.paimon.hive.PaimonStorageHandler"}, "s3://b/ab")
+    server.add("ice", {"table_type": "ICEBERG"}, "s3://b/ice")
+    server.add("plain", {}, "s3://b/plain")
+    server.add("v", {}, tableType="VIRTUAL_VIEW")
+    settings: Any = configured()["hive"]
+    known = [
+        FoundTable("`a.b`", "paimon"),
+        FoundTable("ice", "", "an Iceberg table"),
+        FoundTable("orders", "delta"),
+        FoundTable("plain", "", "a Hive table"),
+        FoundTable("v", "", "a view"),
+    ]
+    assert sorted(listed("hive.shop", settings)) == known
+    assert [each for each in server.asked if isinstance(each, int)] == [2, 2, 1]
+    assert {each.path for each in listed("hive.*", settings)} == {f"shop.{each.path}" for each in known}
+    with pytest.raises(UnsupportedFeatureError, match=r"hive.shop.v is a view"):
+        open_table("hive.shop.v")
+    handle: Any = located("hive.shop.orders", settings, {})[1].catalog
+    server.add("orders", DELTA, "s3://b/orders", createTime=2000)
+    assert located("hive.shop.orders", settings, {})[1].catalog != handle
+
+
+def test_what_the_metastore_refuses_is_one_sentence(server: Metastore) -> None:
+    settings: Any = configured()["hive"]
+    with pytest.raises(TableNotFoundError, match=r"hive.shop.none: the metastore does not have it \(shop.none table"):
+        open_table("hive.shop.none")
+    with pytest.raises(TableNotFoundError, match=r"hive.none: the metastore does not have it \(database none\)"):
+        list(listed("hive.none", settings))
+    server.refusal = "Permission denied: user=me, access=READ\nat org.apache"
+    with pytest.raises(StorageDeniedError, match=r"the metastore refused \(Permission denied: user=me, access=READ\)"):
+        open_table("hive.shop.orders")
+    server.refusal = "Unable to access the database"
+    with pytest.raises(StorageUnavailableError, match="the metastore failed"):
+        open_table("hive.shop.orders")
+
+
+def test_what_is_no_metastore_is_said(catalogs: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dv_maintenance.catalogs.hive._SECONDS", 0.2)
+    catalogs(hive={"type": "hive", "uri": "thrift://127.0.0.1:9"})
+    with pytest.raises(StorageUnavailableError, match=r"hive.shop.orders: the metastore at thrift.* can't be reached"):
+        open_table("hive.shop.orders")
+    with answering(lambda _: (400, "no")) as page:
+        catalogs(hive={"type": "hive", "uri": page.url.replace("http:", "thrift:")})
+        with pytest.raises(StorageUnavailableError, match=r"hive.shop.orders: "):
+            open_table("hive.shop.orders")
+    catalogs(hive={"type": "hive", "uri": "http://h"})
+    with pytest.raises(UsageError, match=r"catalogs.hive.uri: must be thrift://HOST:PORT"):
+        open_table("hive.shop.orders")
+
+
+def test_without_thrift_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "hive_metastore.ThriftHiveMetastore", None)
+    with pytest.raises(RefusedError) as caught:
+        located("hive.shop.orders", Settings(type="hive", uri="thrift://h:1"), {})
+    assert caught.value.next_step == "install dv-maintenance[hive]"
