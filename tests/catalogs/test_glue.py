@@ -25,6 +25,7 @@ from dv_maintenance.errors import (
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables import open_table
 from dv_maintenance.tables.find import FoundTable
+from dv_maintenance.testing.catalogs import CatalogCase, CatalogContract
 
 SECRET = "secret-of-the-test"
 DELTA = {"spark.sql.sources.provider": "delta"}
@@ -193,3 +194,13 @@ def test_without_boto3_the_extra_is_named(own_keys: None, monkeypatch: pytest.Mo
     with pytest.raises(RefusedError) as caught:
         list(listed("glue.shop", Settings(type="glue", region="r")))
     assert caught.value.next_step == "install dv-maintenance[glue]"
+
+
+class TestContract(CatalogContract):
+    @pytest.fixture
+    def case(self, lake: Any, delta_table: str) -> CatalogCase:
+        add(lake, "orders", f"file://{delta_table}", DELTA)
+        add(lake, "plain", "s3://b/plain", {"classification": "csv"})
+        given = {"region": "us-east-1", "endpoint": lake.meta.endpoint_url}
+        nowhere = {**given, "endpoint": "http://127.0.0.1:9"}
+        return CatalogCase("glue", given, "shop", "orders", (SECRET,), nowhere)

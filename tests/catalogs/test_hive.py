@@ -23,6 +23,7 @@ from dv_maintenance.errors import (
 )
 from dv_maintenance.tables import open_table
 from dv_maintenance.tables.find import FoundTable
+from dv_maintenance.testing.catalogs import CatalogCase, CatalogContract
 
 if TYPE_CHECKING:
     from support.metastore import Metastore
@@ -112,3 +113,12 @@ def test_without_thrift_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> N
     with pytest.raises(RefusedError) as caught:
         located("hive.shop.orders", Settings(type="hive", uri="thrift://h:1"), {})
     assert caught.value.next_step == "install dv-maintenance[hive]"
+
+
+class TestContract(CatalogContract):
+    @pytest.fixture
+    def case(self, server: Metastore, delta_table: str) -> CatalogCase:
+        server.add("orders", DELTA, f"file:{delta_table}")
+        server.add("v", {}, tableType="VIRTUAL_VIEW")
+        nowhere = {"uri": "thrift://127.0.0.1:9"}
+        return CatalogCase("hive", {"uri": server.url}, "shop", "orders", unreachable=nowhere)

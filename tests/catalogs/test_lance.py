@@ -26,6 +26,7 @@ from dv_maintenance.errors import (
 )
 from dv_maintenance.tables import open_table
 from dv_maintenance.tables.find import FoundTable
+from dv_maintenance.testing.catalogs import CatalogCase, CatalogContract
 
 TOKEN = "token-of-the-test"
 
@@ -60,6 +61,7 @@ class Double:
     def __init__(self, place: str) -> None:
         self.described: dict[str, Any] = {"location": place}
         self.newest = 2
+        self.others: list[str] = []
 
     def __call__(self, request: Request) -> tuple[int, Any]:
         assert request.headers.get("authorization") == f"Bearer {TOKEN}"
@@ -72,7 +74,7 @@ class Double:
                 return 200, {"namespaces": ["shop"]}
             case "/v1/namespace/shop/table/list":
                 more = "page_token" in request.query
-                return 200, {"tables": ["orders"]} if more else {"tables": ["a.b"], "page_token": "two"}
+                return 200, {"tables": ["orders"]} if more else {"tables": self.others, "page_token": "two"}
             case "/v1/namespace/$/table/list" | "/v1/namespace/shop/list":
                 return 200, {"tables": [], "namespaces": []}
         return 404, {"error": "not there", "code": 4}
@@ -90,7 +92,8 @@ def server(double: Double, catalogs: Callable[..., None]) -> Iterator[Answers]:
         yield made
 
 
-def test_a_server_names_tables(server: Answers) -> None:
+def test_a_server_names_tables(server: Answers, double: Double) -> None:
+    double.others = ["a.b"]
     assert open_table("ns.shop.orders").version() == 2
     settings: Any = configured()["ns"]
     assert list(listed("ns.shop", settings)) == [FoundTable("`a.b`", "lance"), FoundTable("orders", "lance")]
@@ -180,3 +183,16 @@ def test_settings_that_are_wrong(catalogs: Callable[..., None], monkeypatch: pyt
     with pytest.raises(RefusedError) as caught:
         open_table("ns.t")
     assert caught.value.next_step == "install dv-maintenance[lance]"
+
+
+class TestDirectory(CatalogContract):
+    @pytest.fixture
+    def case(self, table: str) -> CatalogCase:
+        return CatalogCase("lance", {"root": str(Path(table).parent)}, "", "orders")
+
+
+class TestServer(CatalogContract):
+    @pytest.fixture
+    def case(self, server: Answers) -> CatalogCase:
+        nowhere = {"uri": "http://127.0.0.1:9", "token": TOKEN}
+        return CatalogCase("lance", {"uri": server.url, "token": TOKEN}, "shop", "orders", (TOKEN,), nowhere)

@@ -25,6 +25,7 @@ from dv_maintenance.errors import (
 )
 from dv_maintenance.tables import open_table
 from dv_maintenance.tables.find import FoundTable
+from dv_maintenance.testing.catalogs import CatalogCase, CatalogContract
 
 TOKEN = "token-of-the-test"
 HUSH = "hush-hush"
@@ -223,3 +224,22 @@ def test_settings_without_their_uri(metastore: str, catalogs: Callable[..., None
     catalogs(lake={"type": "paimon", "metastore": metastore, "warehouse": "w", "uri": "ftp://h"})
     with pytest.raises(UsageError, match=f"catalogs.lake: metastore {metastore} takes a 'uri' that begins with"):
         open_table("lake.shop.orders")
+
+
+class TestContract(CatalogContract):
+    @pytest.fixture(params=["filesystem", "jdbc", "rest"])
+    def case(self, request: pytest.FixtureRequest, warehouse: Path, tmp_path: Path) -> CatalogCase:
+        if request.param == "filesystem":
+            return CatalogCase("paimon", {"warehouse": str(warehouse)}, "shop", "orders")
+        wanted: dict[str, Any] = {"metastore": request.param, "warehouse": str(warehouse)}
+        if request.param == "jdbc":
+            connection: sqlite3.Connection = request.getfixturevalue("jdbc")
+            connection.execute("DELETE FROM paimon_tables WHERE table_name = 'a.b'")
+            connection.commit()
+            gone = {**wanted, "uri": f"jdbc:sqlite:{tmp_path}/gone", "password": HUSH}
+            settings = {**wanted, "uri": f"jdbc:sqlite:{tmp_path / 'a catalog.db'}", "password": HUSH}
+            return CatalogCase("paimon", settings, "shop", "orders", (HUSH,), gone)
+        server: Answers = request.getfixturevalue("server")
+        wanted = {"metastore": "rest", "warehouse": "wh", "token": TOKEN}
+        nowhere = {**wanted, "uri": "http://127.0.0.1:9"}
+        return CatalogCase("paimon", {**wanted, "uri": server.url}, "shop", "orders", (TOKEN,), nowhere)

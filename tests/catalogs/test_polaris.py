@@ -25,6 +25,7 @@ from dv_maintenance.errors import (
 )
 from dv_maintenance.tables import open_table
 from dv_maintenance.tables.find import FoundTable
+from dv_maintenance.testing.catalogs import CatalogCase, CatalogContract
 
 SECRET = "hush-hush"
 START = "/api/catalog/polaris/v1/lake/namespaces/"
@@ -180,3 +181,13 @@ def test_settings_that_are_wrong(catalogs: Callable[..., None]) -> None:
     catalogs(pol={**given, "client_id": "c", "client_secret": SECRET})
     with pytest.raises(UsageError, match=r"a secret would go to elsewhere\.example unencrypted"):
         open_table("pol.shop.orders")
+
+
+class TestContract(CatalogContract):
+    @pytest.fixture
+    def case(self, server: Answers) -> CatalogCase:
+        given = {"warehouse": "lake", "realm": "R", "client_id": "c", "client_secret": SECRET}
+        nowhere = {**given, "uri": "http://127.0.0.1:9"}
+        return CatalogCase(
+            "polaris", {**given, "uri": f"{server.url}/api/catalog"}, "shop", "orders", (SECRET,), nowhere
+        )
