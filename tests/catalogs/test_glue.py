@@ -85,6 +85,29 @@ def test_a_table_in_s3_is_maintained_by_name(
     assert table.version() == 3, "purged"
 
 
+def test_keys_of_a_profile_reach_the_files(
+    lake: Any,
+    s3: tuple[str, dict[str, str]],
+    catalogs: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    """Which the store does not find by itself."""
+    place = f"{s3[0]}/{tmp_path.name}/orders"
+    Storage(place, s3[1]).put("_delta_log/kept", b"1")
+    add(lake, "orders", place, DELTA)
+    (tmp_path / "credentials").write_text(f"[work]\naws_access_key_id = test\naws_secret_access_key = {SECRET}\n")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+    for each in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(each)
+    settings = Settings(type="glue", profile="work", region="us-east-1", endpoint=lake.meta.endpoint_url)
+    reach = {key: s3[1][key] for key in ("aws_endpoint", "allow_http")}
+    storage = located("glue.shop.orders", settings, reach)[1].storage
+    assert storage.get("_delta_log/kept") == b"1"
+    assert SECRET not in str(storage.options), "each process asks for itself"
+    assert vend(storage.options)["secret_access_key"] == SECRET
+
+
 def test_a_local_table_needs_no_keys(lake: Any, delta_table: str) -> None:
     add(lake, "orders", f"file://{delta_table}", DELTA)
     table = open_table("glue.shop.orders")

@@ -129,6 +129,25 @@ def test_a_declared_table_is_left_alone(server: Answers, double: Double) -> None
         open_table("ns.shop.orders")
 
 
+def test_keys_of_the_namespace_reach_lances_library(
+    server: Answers,
+    double: Double,
+    pylance: ModuleType,
+    s3: tuple[str, dict[str, str]],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    place = f"{s3[0]}/{tmp_path.name}/orders.lance"
+    pylance.write_dataset(pa.table({"id": range(100)}), place, storage_options=s3[1]).delete("id < 60")
+    keys = {key: value for key, value in s3[1].items() if "key" in key}
+    double.described = {"location": place, "storage_options": {**keys, "expires_at_millis": "4102444800000"}}
+    reach = [f"--storage-option={key}={value}" for key, value in s3[1].items() if key not in keys]
+    assert main(["purge", "ns.shop.orders", "--engine", "local", *reach]) == 0, capsys.readouterr()
+    assert pylance.dataset(place, storage_options=s3[1]).version > 2
+    shown = capsys.readouterr()
+    assert keys["aws_secret_access_key"] not in shown.out + shown.err
+
+
 def test_keys_of_the_namespace_are_renewed(server: Answers, double: Double) -> None:
     keys = {"aws_access_key_id": "k", "aws_secret_access_key": "hush-hush", "aws_session_token": "t"}
     double.described = {
