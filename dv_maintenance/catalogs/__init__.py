@@ -80,7 +80,7 @@ def located(
     if not parts_of(rest):
         raise UsageError(
             f"{name!r} is not the name of a table",
-            next_step=f"write {catalog}.CATALOG.SCHEMA.TABLE, and parts with dots in backticks",
+            next_step=f"write {catalog}.SCHEMA.TABLE, and parts with dots in backticks",
         )
     found: tuple[str, Location] = kind_called(settings.type).located(name, settings, storage_options or {})
     return found

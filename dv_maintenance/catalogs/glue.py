@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pydantic import Field
@@ -72,9 +72,11 @@ def located(name: str, settings: Settings, options: Mapping[str, str]) -> tuple[
 def listed(name: str, settings: Settings) -> Iterator[FoundTable]:
     """See ``kinds.CatalogKind``."""
     (schema,) = schema_in(name, "Glue", "DATABASE")
-    databases = (each["Name"] for each in _pages(name, settings, "get_databases", "DatabaseList"))
-    for database, before in in_schemas(databases, schema):
-        for each in _pages(name, settings, "get_tables", "TableList", DatabaseName=database):
+    pages = partial(_pages, name, settings)
+    for database, before in in_schemas(
+        lambda: (each["Name"] for each in pages("get_databases", "DatabaseList")), schema
+    ):
+        for each in pages("get_tables", "TableList", DatabaseName=database):
             # What a link points to is asked for when the table is opened.
             entry = _entry(each)
             why = "a link to a table elsewhere" if each.get("TargetTable") else entry.left_alone

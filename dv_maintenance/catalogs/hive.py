@@ -59,8 +59,7 @@ def listed(name: str, settings: Settings) -> Iterator[FoundTable]:
     (schema,) = schema_in(name, "a Hive metastore", "DATABASE")
     known: list[tuple[tuple[str, ...], Entry]] = []
     with _asked(name, settings) as client:
-        databases = client.get_all_databases() if schema == "*" else ()
-        for database, before in in_schemas(databases, schema):
+        for database, before in in_schemas(client.get_all_databases, schema):
             # An unknown database would be one without tables.
             client.get_database(database)
             names = client.get_all_tables(database)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from dv_maintenance.catalogs import parts_of, quoted
 from dv_maintenance.errors import RefusedError, UnsupportedFeatureError, UsageError
@@ -49,10 +49,10 @@ def missing_package(name: str, package: str, extra: str, error: ImportError) -> 
     )
 
 
-def in_schemas(schemas: Iterable[str], schema: str) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Each schema to list, with the parts that names of its tables begin with."""
+def in_schemas(schemas: Callable[[], Iterable[str]], schema: str) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Each schema to list, with the parts that names of its tables begin with. ``schemas`` asks for their names."""
     if schema != ALL:
         yield schema, ()
         return
-    for each in schemas:
+    for each in schemas():
         yield each, (each,)

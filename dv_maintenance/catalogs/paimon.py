@@ -96,12 +96,15 @@ def listed(name: str, settings: Settings) -> Iterator[FoundTable]:
         case "rest":
             yield from _listed_by_server(name, settings, schema)
         case "jdbc":
-            for database, before in in_schemas(_rows(name, settings, _DATABASES), schema):
+            for database, before in in_schemas(lambda: _rows(name, settings, _DATABASES), schema):
                 for each in _rows(name, settings, _TABLES, database):
                     yield found((*before, each), "paimon", "")
         case _:
             warehouse = Storage(settings.warehouse, settings.storage_options)
-            databases = (each.removesuffix(_SUFFIX) for each in warehouse.folders() if each.endswith(_SUFFIX))
+
+            def databases() -> Iterator[str]:
+                return (each.removesuffix(_SUFFIX) for each in warehouse.folders() if each.endswith(_SUFFIX))
+
             for database, before in in_schemas(databases, schema):
                 folder = f"{database}{_SUFFIX}"
                 for each in warehouse.folders(folder):
@@ -163,8 +166,7 @@ def _number(newest: Any) -> int:
 
 def _listed_by_server(name: str, settings: Settings, schema: str) -> Iterator[FoundTable]:
     base = _base(name, settings)
-    databases = (str(each) for each in _pages(name, settings, f"{base}/databases", "databases"))
-    for database, before in in_schemas(databases, schema):
+    for database, before in in_schemas(lambda: _pages(name, settings, f"{base}/databases", "databases"), schema):
         path = f"{base}/databases/{_quoted(database)}/table-details"
         for each in _pages(name, settings, path, "tableDetails"):
             described = each.get("schema")

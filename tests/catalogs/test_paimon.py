@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -98,12 +100,46 @@ def test_a_jdbc_catalog_says_which_tables_there_are(jdbc: sqlite3.Connection, tm
 
 @pytest.mark.parametrize(("scheme", "driver"), [("mysql", "pymysql"), ("postgresql", "psycopg")])
 def test_a_driver_that_is_missing_is_named(scheme: str, driver: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, driver, None)
+    monkeypatch.setitem(sys.modules, driver, None)
     settings = Settings(type="paimon", metastore="jdbc", warehouse="s3://b", uri=f"jdbc:{scheme}://h/d?password={HUSH}")
     with pytest.raises(RefusedError) as caught:
         list(listed("lake.shop", settings))
     assert caught.value.next_step == f"install {driver}"
     assert HUSH not in str(caught.value)
+
+
+@pytest.mark.parametrize(("scheme", "driver"), [("mysql", "pymysql"), ("postgresql", "psycopg")])
+def test_a_driver_gets_what_the_settings_say(scheme: str, driver: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No such database runs here: what the driver is called with."""
+    called: list[Any] = []
+
+    class Connection:
+        def cursor(self) -> Connection:
+            return self
+
+        def execute(self, *query: Any) -> None:
+            called.append(query)
+
+        def fetchall(self) -> list[tuple[str]]:
+            return [("orders",)]
+
+        def close(self) -> None:
+            called.append("closed")
+
+    def connect(*places: str, **keys: Any) -> Connection:
+        called.append((*places, keys))
+        return Connection()
+
+    monkeypatch.setitem(sys.modules, driver, SimpleNamespace(connect=connect))
+    uri = f"jdbc:{scheme}://h:77/d"
+    settings = Settings(type="paimon", metastore="jdbc", warehouse="s3://b", uri=uri, user="me", password=HUSH)
+    assert list(listed("lake.shop", settings)) == [FoundTable("orders", "paimon")]
+    keys = {"user": "me", "password": HUSH, "connect_timeout": 10}
+    where = {"host": "h", "port": 77, "database": "d"}
+    assert called[0] == ((f"{scheme}://h:77/d", keys) if driver == "psycopg" else ({**where, **keys},))
+    query, arguments = called[1]
+    assert query.endswith("WHERE catalog_key = %s AND database_name = %s")
+    assert (arguments, called[2:]) == (("jdbc", "shop"), ["closed", "closed"]), "one query"
 
 
 class Double:
