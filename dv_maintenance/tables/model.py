@@ -298,3 +298,11 @@ class OldestDv:
 
     timestamp: int
     exact: bool
+
+
+def left_to(optimizer: str) -> str:
+    """What ``health`` says of a table with an ``optimizer``, see :class:`Snapshot`."""
+    return (
+        f"maintained by {optimizer}: policies leave its files and old versions to it, unless they say "
+        "beside_optimizer: true"
+    )

@@ -13,9 +13,12 @@ from support.unity import Unity
 
 from dv_maintenance.cli import main
 from dv_maintenance.engine.local import LocalEngine
-from dv_maintenance.errors import RefusedError
+from dv_maintenance.errors import RefusedError, UnsupportedFeatureError
 from dv_maintenance.maintenance.execution.apply import purge
+from dv_maintenance.maintenance.health import health
+from dv_maintenance.maintenance.planning.policy import Policy
 from dv_maintenance.maintenance.vacuum import vacuum
+from dv_maintenance.service.inspection import inspect_table
 from dv_maintenance.tables.delta.log.segment import commit_path, read_commit
 from dv_maintenance.tables.delta.vacuum.named_since import NamedSince
 from dv_maintenance.tables.guard import VacuumGuard, VacuumRequest
@@ -199,3 +202,51 @@ def test_a_log_is_cleaned_with_its_staged_files(server: Unity, backend: ManagedB
     left = sorted(path.name[:20] for path in (backend.folder / "_delta_log" / "_staged_commits").iterdir())
     assert [int(each) for each in left] == [6, 9]
     assert sorted(row[0] for row in backend.rows()) == [1, 2, 3, 5, 7, 8, 9, 17]
+
+
+# -- the vendor's own optimizer ----------------------------------------------------------------------------------
+
+
+PREDICTIVE = {"value": "ENABLE", "inherited_from_type": "CATALOG", "inherited_from_name": "main"}
+
+
+def test_a_table_with_predictive_optimization_is_left_to_it(
+    server: Unity, backend: ManagedBackend, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server.infos[backend.table] = {"effective_predictive_optimization_flag": PREDICTIVE}
+    said = "predictive optimization (enabled for the catalog main)"
+    assert said in " ".join(health(backend.open().snapshot()).warnings)
+    for jobs in ("optimize",), ("vacuum",):
+        found = inspect_table(backend.open(), jobs=jobs, now=backend.moment() + 40 * DAY)
+        assert (found.due, found.optimizer) == ((), said)
+    assert main(["plan", backend.name]) == 0
+    assert f"left to {said}" in capsys.readouterr().out
+    told = Policy(beside_optimizer=True)
+    assert inspect_table(backend.open(), told, jobs=("optimize",)).due == ("optimize",)
+
+
+@pytest.mark.parametrize(
+    "info", [{}, {"effective_predictive_optimization_flag": {"value": "DISABLE"}}, {"refused": True}]
+)
+def test_a_table_without_it_is_ours(server: Unity, backend: ManagedBackend, info: dict[str, Any]) -> None:
+    server.infos[backend.table] = info
+    if info.get("refused"):
+        server.faults = ["", "denied"]
+    assert inspect_table(backend.open(), jobs=("optimize",)).due == ("optimize",)
+
+
+@pytest.mark.parametrize(
+    ("info", "said"),
+    [
+        ({"row_filter": {"function_name": "f"}}, "a row filter"),
+        ({"columns": [{"name": "a"}, {"name": "b", "mask": {"function_name": "f"}}]}, "column masks"),
+    ],
+)
+def test_filtered_and_masked_tables_are_left_alone(
+    server: Unity, backend: ManagedBackend, info: dict[str, Any], said: str
+) -> None:
+    server.infos[backend.table] = info
+    for verb in (["purge", backend.name], ["read", backend.name], ["vacuum", backend.name], ["plan", backend.name]):
+        assert main(verb) == 3, verb
+    with pytest.raises(UnsupportedFeatureError, match=said):
+        backend.open().snapshot()

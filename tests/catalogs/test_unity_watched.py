@@ -69,7 +69,8 @@ def create(server: Unity, place: Path, kind: str, identity: str) -> None:
 def test_a_look_is_one_request(server: Unity, tmp_path: Path, kind: str) -> None:
     create(server, tmp_path / "t", kind, "one")
     look = Looks(server, "uc.main.s.t")
-    assert [look()[1] for _ in range(3)] == [1, 1, 1]
+    first = 1 if kind == "external" else 2
+    assert [look()[1] for _ in range(3)] == [first, 1, 1], "a managed one may have an optimizer"
 
 
 def test_a_name_with_another_table_is_another_table(server: Unity, tmp_path: Path, kind: str) -> None:

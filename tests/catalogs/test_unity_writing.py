@@ -70,7 +70,7 @@ def test_a_purge(server: Unity, backend: ManagedBackend) -> None:
     server.posted.clear()
     outcome = purge(backend.open(), LocalEngine())
     assert outcome.verified
-    assert len(server.asked) == 4, "two looks, the commit and the report"
+    assert len(server.asked) == 5, "two looks, the table's optimizer, the commit and the report"
     assert ids(backend) == [1, 2, 3, 5]
     first, second = server.posted
     commit = first["updates"][0]["commit"]

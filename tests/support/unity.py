@@ -102,6 +102,7 @@ class Unity:
             "name": name.rpartition(".")[2],
             "table_type": metadata.get("table-type"),
             "data_source_format": "DELTA",
+            "table_id": metadata.get("table-uuid"),
             "storage_location": metadata.get("location"),
             **self.infos.get(name, {}),
         }

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
+from urllib.parse import quote
 
 from pydantic import Field
 
@@ -61,10 +62,35 @@ class UnityTable:
     uuid: str
     settings: Settings = field(repr=False)
     opening: list[tuple[float, Mapping[str, Any]]] = field(default_factory=list, repr=False, compare=False)
+    others: list[str] = field(default_factory=list, repr=False, compare=False)
 
     @property
     def identity(self) -> str:
         return self.uuid
+
+    def optimizer(self) -> str:
+        """See ``ManagingCatalog``. Only the generic API says it: one request, the first time. A server that refuses it
+        has no optimizer.
+
+        Raises
+        ------
+        UnsupportedFeatureError : the table has row filters or column masks.
+        StorageUnavailableError : nobody answered.
+        """
+        if not self.others:
+            try:
+                path = ".".join(parts_of(self.name)[1:])
+                info = request(self.name, self.settings, f"/tables/{quote(path, safe='')}")
+            except Refusal:
+                info = {}
+            if why := _hidden_rows(info):
+                raise UnsupportedFeatureError(
+                    f"{self.name} is {why}, and left alone: its files have rows that readers must not see",
+                    features=(why,),
+                    next_step="maintain it with the catalog's own engine",
+                )
+            self.others.append(optimizer_of(info))
+        return self.others[0]
 
     def ratified(self) -> Ratified:
         """The newest version, and the commits that the catalog holds. The answer that the table was opened with serves
@@ -201,11 +227,25 @@ def left_alone(info: Mapping[str, Any]) -> str:
         return f"a {kind.lower().replace('_', ' ')}" if kind else "without a type"
     if provider != "DELTA":
         return f"a table of the format {provider or 'none'}"
+    return _hidden_rows(info)
+
+
+def _hidden_rows(info: Mapping[str, Any]) -> str:
     if info.get("row_filter"):
         return "a table with a row filter"
     if any(isinstance(each, Mapping) and each.get("mask") for each in info.get("columns") or ()):
         return "a table with column masks"
     return ""
+
+
+def optimizer_of(info: Mapping[str, Any]) -> str:
+    """What of the vendor's maintains a table, by what the generic API says of it; see ``Snapshot.optimizer``."""
+    flag = info.get("effective_predictive_optimization_flag")
+    if text(flag, "value") != "ENABLE":
+        return ""
+    source = (text(flag, "inherited_from_type").lower(), text(flag, "inherited_from_name"))
+    where = " ".join(each for each in source if each)
+    return f"predictive optimization{f' (enabled for the {where})' if where else ''}"
 
 
 def _ratified(name: str, body: Mapping[str, Any]) -> Ratified:

@@ -20,6 +20,7 @@ from dv_maintenance.tables.delta.log.segment import LogSegment, read_commit, seg
 from dv_maintenance.tables.delta.rows.files import ADD_COLUMNS, duplicate_paths, files_table
 from dv_maintenance.tables.delta.rows.schema import arrow_schema
 from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
+from dv_maintenance.tables.model import left_to
 from dv_maintenance.tables.partition_spec import by_columns
 from dv_maintenance.units import count
 
@@ -109,6 +110,8 @@ def snapshot_of(
     if uncounted:
         which = f"{count(uncounted, 'file')} with deletion vectors"
         warnings = (*warnings, f"no valid numRecords in the statistics of {which}")
+    optimizer = storage.catalog.optimizer() if isinstance(storage, RatifiedStorage) else ""
+    notes = (left_to(optimizer),) if optimizer else ()
     in_commit = _in_commit_timestamp(storage, files, metadata)
     return DeltaSnapshot(
         table=storage.uri,
@@ -119,7 +122,7 @@ def snapshot_of(
         specs=by_columns(*metadata.partition_columns),
         properties=metadata.configuration,
         files=rows,
-        warnings=(*warnings, *_checksum_warnings(storage, files, rows)),
+        warnings=(*warnings, *_checksum_warnings(storage, files, rows), *notes),
         protocol=protocol,
         metadata=metadata,
         domains=domains,
@@ -127,6 +130,8 @@ def snapshot_of(
         in_commit_timestamp=in_commit,
         segment=files,
         duplicate_paths=duplicates,
+        optimizer=optimizer,
+        notes=notes,
     )
 
 

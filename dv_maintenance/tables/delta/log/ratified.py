@@ -81,6 +81,11 @@ class ManagingCatalog(CatalogTable, Protocol):
     def identity(self) -> str:
         """Differs from that of every other table, also of one that had the name before."""
 
+    def optimizer(self) -> str:
+        """What of the catalog's maintains the table, see ``Snapshot.optimizer``. Raises UnsupportedFeatureError for a
+        table whose rows are filtered or masked; StorageError.
+        """
+
     def ratified(self) -> Ratified:
         """One request. Raises StorageError, TableNotFoundError, DamagedTableError."""
 
@@ -122,6 +127,9 @@ class _Answered:
     name: str
     identity: str
     answer: Ratified
+
+    def optimizer(self) -> str:
+        return ""
 
     def ratified(self) -> Ratified:
         return self.answer

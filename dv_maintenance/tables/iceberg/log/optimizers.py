@@ -7,6 +7,7 @@ from typing import Final
 
 from dv_maintenance.tables.iceberg.log.history import OURS
 from dv_maintenance.tables.iceberg.log.metadata import Metadata
+from dv_maintenance.tables.model import left_to
 from dv_maintenance.units import count
 
 _LOOKED_AT: Final = 50  # snapshots
@@ -34,10 +35,7 @@ def optimizer_of(metadata: Metadata) -> str:
 def optimizer_note(metadata: Metadata, optimizer: str) -> str:
     """What ``health`` says about it, or about rewrites that somebody else starts; "" without either."""
     if optimizer:
-        return (
-            f"maintained by {optimizer}: policies leave its files and snapshots to it, unless they say "
-            "beside_optimizer: true"
-        )
+        return left_to(optimizer)
     recent = islice(metadata.ancestors(metadata.current), _LOOKED_AT)
     rewrites = [each for each in recent if each.operation == "replace" and OURS not in each.summary]
     if len(rewrites) < 2:
