@@ -12,6 +12,7 @@ import orjson
 from airflow.sdk import BaseHook
 
 from dv_maintenance.catalogs import from_plain
+from dv_maintenance.catalogs.examination import examined
 from dv_maintenance.catalogs.kinds import CatalogSettings
 from dv_maintenance.errors import DvMaintenanceError, UsageError, redacted
 from dv_maintenance.storage import Storage
@@ -49,6 +50,9 @@ class DvHook(BaseHook):
         try:
             connection = self.get_connection(self.storage_conn_id)
             options = storage_options(connection)
+            for name, settings in connected_by(self.storage_conn_id).completed({}).items():
+                if problem := next((each for each in examined(name, {name: settings}) if not each.ok), None):
+                    return False, redacted(f"catalog {name}: {problem.found}. Next: {problem.how}")
             if "://" not in (connection.host or ""):
                 return True, "The options are complete. Set the host to a URI, such as s3://bucket/prefix, to try them."
             folders = Storage(connection.host, options).folders()
@@ -69,14 +73,15 @@ class Connected:
     _catalogs: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     def completed(self, catalogs: Mapping[str, CatalogSettings]) -> Mapping[str, CatalogSettings]:
-        """The catalogs of a file of tables, with what the connection adds to each of them, and those of its own. Raises
-        UsageError.
+        """The catalogs of a file of tables, with what the connection adds to each of them, and those that it describes
+        itself. It may complete the catalogs of several files. Raises UsageError.
         """
         if not self._catalogs:
             return catalogs
         written = {name: each.model_dump(exclude_none=True) for name, each in catalogs.items()}
         merged = {name: {**written.get(name, {}), **each} for name, each in self._catalogs.items()}
-        return {**catalogs, **from_plain(merged, f"connection {self.conn_id}")}
+        whole = {name: each for name, each in merged.items() if name in catalogs or "type" in each}
+        return {**catalogs, **from_plain(whole, f"connection {self.conn_id}")}
 
 
 def connected_by(conn_id: str | None) -> Connected:

@@ -67,7 +67,8 @@ class CatalogSettings(BaseModel):
 
 class CatalogKind(Protocol):
     """What the module of a kind has. A kind whose catalogs vend keys for the files of tables also has ``vend``, see
-    ``dv_maintenance.credentials``.
+    ``dv_maintenance.credentials``. A kind that can say what a user may do has ``examined(name, settings)``, which
+    yields ``examination.Examined`` for a catalog or a table.
 
     Settings : its subclass of :class:`CatalogSettings`.
     """

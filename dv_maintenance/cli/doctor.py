@@ -41,9 +41,13 @@ class Check:
 def doctor(args: Namespace, out: Output) -> int:
     if args.try_writing and not args.table:
         raise UsageError("--try-writing needs a TABLE", next_step="see 'dvm doctor --help'")
-    of_table, kind, damaged = _table(args, out) if args.table else (None, None, False)
+    of_catalog = _catalog(args.table) if args.table else []
+    # The name of a catalog alone has no dot.
+    is_table = args.table and not (of_catalog and "." not in args.table)
+    of_table, kind, damaged = _table(args, out) if is_table else (None, None, False)
     packages = [_package(*each) for each in _requirements(kind)]
     checks = [_python(), _java(), *packages, *_pyspark_client(), _temp()]
+    checks += of_catalog
     checks += [] if of_table is None else [of_table]
     checks += [_put_if_absent(args, out)] if args.try_writing else []
     out.result({"checks": [asdict(check) for check in checks]}, lambda: _text(checks))
@@ -143,6 +147,14 @@ def _temp() -> Check:
     found = f"{folder}, {'not writable' if free is None else bytes_text(free) + ' free'}"
     needed = f"writable, {bytes_text(_TEMP_BYTES)} free"
     return _checked("temp", (free or 0) >= _TEMP_BYTES, found, needed, "point TMPDIR to a disk with enough space")
+
+
+def _catalog(place: str) -> list[Check]:
+    """What the catalog that a name begins with lets its user do."""
+    from dv_maintenance.catalogs.examination import examined
+
+    found = examined(place)
+    return [_checked(each.check, each.ok, each.found, each.needed, each.how) for each in found]
 
 
 def _table(args: Namespace, out: Output) -> tuple[Check, str | None, bool]:

@@ -378,7 +378,9 @@ def check(verb: _Parser) -> None:
 
 @_verb("Check Java, packages and storage; show how to get what is missing", _access, module="doctor")
 def doctor(verb: _Parser) -> None:
-    verb.add_argument("table", nargs="?", metavar="TABLE", help="also check that this table can be read")
+    verb.add_argument(
+        "table", nargs="?", metavar="TABLE|CATALOG", help="also check that this table can be read, or a catalog reached"
+    )
     verb.add_argument(
         "--try-writing",
         action="store_true",

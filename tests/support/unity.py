@@ -22,7 +22,7 @@ __all__ = ["TOKEN", "Unity", "unity"]
 TOKEN = "token-of-the-test"
 MOST_UNPUBLISHED = 10
 _PATH = re.compile(r"/api/2\.1/unity-catalog/delta/v1/catalogs/([^/]+)/schemas/([^/]+)/tables/([^/?]+)(/credentials)?")
-_GENERIC = re.compile(r"/api/2\.1/unity-catalog/(schemas|tables)(?:/([^/?]+))?(?:\?.*)?")
+_GENERIC = re.compile(r"/api/2\.1/unity-catalog/(catalogs|schemas|tables)(?:/([^/?]+))?(?:\?.*)?")
 _STATUS = {
     "BadRequestException": 400,
     "NotAuthorizedException": 401,
@@ -113,7 +113,9 @@ class Unity:
             if name not in known:
                 raise RequestError("NoSuchTableException", f"table {name} does not exist")
             return self.info(name)
-        if what == "schemas":
+        if what == "catalogs":
+            found = [{"name": each} for each in sorted({each.split(".")[0] for each in known})]
+        elif what == "schemas":
             found = [{"name": each} for each in sorted({each.split(".")[1] for each in known})]
         else:
             prefix = f"{query['catalog_name']}.{query['schema_name']}."

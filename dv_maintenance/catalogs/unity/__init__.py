@@ -11,14 +11,14 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
-from urllib.parse import quote
 
 from pydantic import Field
 
 from dv_maintenance.catalogs import parts_of, quoted
 from dv_maintenance.catalogs.keys import options_of
 from dv_maintenance.catalogs.kinds import CatalogSettings
-from dv_maintenance.catalogs.unity.client import FULL, Refusal, failed, pages, request, table_path, text
+from dv_maintenance.catalogs.unity.client import FULL, Refusal, failed, info_path, pages, request, table_path, text
+from dv_maintenance.catalogs.unity.examine import examine as examined
 from dv_maintenance.catalogs.unity.keys import vend
 from dv_maintenance.errors import (
     DamagedTableError,
@@ -33,7 +33,7 @@ from dv_maintenance.tables.delta.log.ratified import HeldCommit, Ratified, Stage
 from dv_maintenance.tables.find import FoundTable
 from dv_maintenance.tables.registry import Location, NamedTable
 
-__all__ = ["Settings", "UnityTable", "listed", "located", "vend"]
+__all__ = ["Settings", "UnityTable", "examined", "listed", "located", "vend"]
 
 _FRESH: Final = 5.0  # seconds
 _MANAGED: Final = "MANAGED"
@@ -79,11 +79,10 @@ class UnityTable:
         """
         if not self.others:
             try:
-                path = ".".join(parts_of(self.name)[1:])
-                info = request(self.name, self.settings, f"/tables/{quote(path, safe='')}")
+                info = request(self.name, self.settings, info_path(self.name))
             except Refusal:
                 info = {}
-            if why := _hidden_rows(info):
+            if why := hidden_rows(info):
                 raise UnsupportedFeatureError(
                     f"{self.name} is {why}, and left alone: its files have rows that readers must not see",
                     features=(why,),
@@ -227,10 +226,11 @@ def left_alone(info: Mapping[str, Any]) -> str:
         return f"a {kind.lower().replace('_', ' ')}" if kind else "without a type"
     if provider != "DELTA":
         return f"a table of the format {provider or 'none'}"
-    return _hidden_rows(info)
+    return hidden_rows(info)
 
 
-def _hidden_rows(info: Mapping[str, Any]) -> str:
+def hidden_rows(info: Mapping[str, Any]) -> str:
+    """What keeps readers from seeing all rows of a table, such as "a table with a row filter"; "" for nothing."""
     if info.get("row_filter"):
         return "a table with a row filter"
     if any(isinstance(each, Mapping) and each.get("mask") for each in info.get("columns") or ()):

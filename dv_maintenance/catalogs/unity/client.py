@@ -19,7 +19,7 @@ from dv_maintenance.errors import (
 if TYPE_CHECKING:
     from dv_maintenance.catalogs.unity import Settings
 
-__all__ = ["FULL", "Refusal", "failed", "pages", "request", "table_path", "text"]
+__all__ = ["FULL", "Refusal", "failed", "info_path", "pages", "request", "table_path", "text"]
 
 _API: Final = "/api/2.1/unity-catalog"
 # The answer of a table with too many unpublished commits. To repeat the request changes nothing.
@@ -64,6 +64,11 @@ def table_path(name: str) -> str:
         )
     catalog, schema, table = (quote(each, safe="") for each in parts)
     return f"/delta/v1/catalogs/{catalog}/schemas/{schema}/tables/{table}"
+
+
+def info_path(name: str) -> str:
+    """Of what the generic API says of a table."""
+    return f"/tables/{quote('.'.join(parts_of(name)[1:]), safe='')}"
 
 
 def failed(name: str, refusal: Refusal, needed: str) -> StorageError | TableNotFoundError | UnsupportedFeatureError:

@@ -1,0 +1,58 @@
+"""What a catalog lets its user do, for ``dvm doctor`` and for the test of a connection."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dv_maintenance import catalogs
+from dv_maintenance.catalogs.kinds import CatalogSettings, kind_called
+from dv_maintenance.errors import DvMaintenanceError
+
+
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """One answer.
+
+    check : what was looked at: ``catalog``, ``token``, ``table``, a right or a permission.
+    found, needed : in words.
+    how : who can change it, and how; "" if nothing is missing.
+    """
+
+    check: str
+    ok: bool
+    found: str
+    needed: str
+    how: str = ""
+
+
+def examined(name: str, known: Mapping[str, CatalogSettings] | None = None) -> list[Examined]:
+    """What a catalog says to the user of its settings. Nothing is changed.
+
+    name : of a catalog, or of a table in one.
+    known : catalogs besides those that the environment names.
+
+    Returns nothing for a place that is no such name, or that exists as a file. Raises UsageError for settings that
+    are wrong.
+    """
+    if os.path.exists(name):
+        return []
+    settings = catalogs.settings_of(name if "." in name else f"{name}.", known)
+    if settings is None or not (catalogs.parts_of(name) or "." not in name):
+        return []
+    kind = kind_called(settings.type)
+    if hasattr(kind, "examined"):
+        return list(kind.examined(name, settings))
+    return list(_located(name, kind, settings)) if "." in name else []
+
+
+def _located(name: str, kind: Any, settings: CatalogSettings) -> Iterator[Examined]:
+    needed = "a table that the catalog shows"
+    try:
+        known, location = kind.located(name, settings, {})
+    except DvMaintenanceError as error:
+        yield Examined("table in the catalog", False, error.message, needed, str(error.next_step or "check the name"))
+    else:
+        yield Examined("table in the catalog", True, f"{known} at {location.storage.uri}", needed)
