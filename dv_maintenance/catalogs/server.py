@@ -5,12 +5,11 @@ from __future__ import annotations
 import http.client
 import json
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import urlencode, urlsplit
 
+from dv_maintenance.catalogs.exchange import exchange
 from dv_maintenance.errors import (
     DvMaintenanceError,
     StorageDeniedError,
@@ -37,16 +36,6 @@ class Refusal(Exception):  # noqa: N818 - what it means depends on the request
     def __init__(self, status: int, kind: str, said: str, *, certain: bool) -> None:
         super().__init__(said or f"HTTP status {status}")
         self.status, self.kind, self.certain = status, kind, certain
-
-
-class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """A redirect would take the token to another server."""
-
-    def redirect_request(self, *_: Any) -> None:
-        return None
-
-
-_OPENER: Final = urllib.request.build_opener(_NoRedirects)
 
 
 def request(
@@ -78,24 +67,23 @@ def request(
         sent["Authorization"] = f"Bearer {token}"
     if token or form is not None:
         check_encrypted(name, url)
-    asked = urllib.request.Request(url, data, sent)  # noqa: S310 - the settings allow http(s) alone
     certain = True
     for attempt in range(_ATTEMPTS):
         pause = _PAUSE * 2**attempt
         try:
-            with _OPENER.open(asked, timeout=_SECONDS) as answer:
-                found = json.loads(answer.read())
-            if isinstance(found, dict):
-                return found
-            problem: DvMaintenanceError = _unavailable(name, "the catalog's answer is not an object")
-        except urllib.error.HTTPError as error:
-            with error:
-                kind, said = _said(error)
-                pause = max(pause, _seconds(error.headers.get("Retry-After")))
-            certain = certain and (error.code < 500 or data is None)
-            if (error.code != 429 and error.code < 500) or (kind and kind == final):
-                raise Refusal(error.code, kind, said, certain=certain) from None
-            problem = _unavailable(name, f"the catalog did not answer ({said or f'HTTP status {error.code}'})")
+            answer = exchange(url, sent, data, seconds=_SECONDS)
+            if answer.status < 300:
+                found = json.loads(answer.body)
+                if isinstance(found, dict):
+                    return found
+                problem: DvMaintenanceError = _unavailable(name, "the catalog's answer is not an object")
+            else:
+                kind, said = _said(answer.body)
+                pause = max(pause, _seconds(answer.headers.get("Retry-After")))
+                certain = certain and (answer.status < 500 or data is None)
+                if (answer.status != 429 and answer.status < 500) or (kind and kind == final):
+                    raise Refusal(answer.status, kind, said, certain=certain)
+                problem = _unavailable(name, f"the catalog did not answer ({said or f'HTTP status {answer.status}'})")
         except ValueError:
             certain = data is None
             problem = _unavailable(name, "the catalog's answer is not JSON")
@@ -143,11 +131,11 @@ def _unavailable(name: str, what: str) -> StorageUnavailableError:
     return StorageUnavailableError(f"{name}: {what}", next_step="run it again")
 
 
-def _said(error: urllib.error.HTTPError) -> tuple[str, str]:
+def _said(answer: bytes) -> tuple[str, str]:
     """Type and message of an error. The body may be anything, also a proxy's page."""
     try:
-        body = json.loads(error.read(65536))
-    except (OSError, ValueError, http.client.HTTPException):
+        body = json.loads(answer)
+    except ValueError:
         return "", ""
     inner = body.get("error") if isinstance(body, Mapping) else None
     kind, said = text(inner, "type"), text(inner, "message")
