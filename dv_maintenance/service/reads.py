@@ -78,7 +78,9 @@ class EventLogs:
                     settings.spark_events, options, state=settings.state, known=found, seconds=_SECONDS, now=now
                 )
                 self._known[key] = now, found
-            reads = found.of(table.place)
+            # Event logs name paths alone.
+            named = table.located()
+            reads = found.of(table.path if named is None else named[1].storage.uri)
             return reads, tuple(f"event logs: {each}" for each in _problems(found, reads, now))
 
 

@@ -17,6 +17,7 @@ from support.unity import TOKEN, Unity
 
 from dv_maintenance import DvMaintainedTablesComponent
 from dv_maintenance.errors import TableNotFoundError
+from dv_maintenance.service import reads
 from dv_maintenance.service.cursor import TableState
 from dv_maintenance.service.observe import Observation, Observer
 from dv_maintenance.service.tables_file import TableSettings
@@ -95,6 +96,27 @@ def test_a_dropped_table_is_an_error_until_there_is_one(server: Unity, tmp_path:
             look()
     server.tables["main.s.t"] = kept
     assert not look()[0].inspection.another
+
+
+def test_reads_are_those_of_its_place(server: Unity, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Event logs name paths."""
+    put(server, tmp_path / "t", "main.s.t")
+    asked: list[str] = []
+
+    class Logs:
+        problems: tuple[str, ...] = ()
+        until = None
+
+        def of(self, place: str) -> None:
+            asked.append(place)
+
+        def unlocated(self) -> dict[str, int]:
+            return {}
+
+    monkeypatch.setattr(reads, "spark_reads", lambda *_, **__: Logs())
+    reads.EventLogs().of(TableSettings(table="uc.main.s.t", reads={"spark_events": "logs"}), 0)
+    reads.EventLogs().of(TableSettings(path="t", reads={"spark_events": "logs"}), 0)
+    assert asked == [(tmp_path / "t").as_uri(), "t"]
 
 
 # -- Dagster -----------------------------------------------------------------------------------------------------
