@@ -28,6 +28,7 @@ CATALOG = {"type": "unity", "uri": URI, "token": TOKEN}
 EXTRAS = {
     "lake": {"aws_region": "eu", "catalogs": {"uc": {"token": TOKEN}}},
     "whole": {"catalogs": {"uc": CATALOG}},
+    "expired": {"catalogs": {"uc": {**CATALOG, "token": "ended"}}},
     "wrong": {"catalogs": {"uc": {"tokn": TOKEN}}},
     "odd": {"catalogs": [TOKEN]},
 }
@@ -66,6 +67,7 @@ print(json.dumps({
     "dataset": dataset_of("uc.main.sales.orders", named=True),
     "events": events,
     "dags": sorted(dag.dag_id for dag in dv_maintenance_dags("tables.yaml", storage_conn_id="lake")),
+    "tested": [hook.DvHook(each).test_connection() for each in ("lake", "whole", "expired", "wrong")],
     "wrong": problem("wrong"),
     "odd": problem("odd"),
     "secret": TOKEN in repr(orders) + str(Variables.kept) + problem("wrong") + problem("odd"),
@@ -102,6 +104,7 @@ def test_a_connection_has_the_token(in_airflow: Callable[[str], str], tmp_path: 
         "dataset": ["uc", "main.sales.orders"],
         "events": [[["optimize"]], [["optimize"]]],
         "dags": found["dags"],
+        "tested": found["tested"],
         "wrong": found["wrong"],
         "odd": found["odd"],
         "secret": False,
@@ -110,3 +113,10 @@ def test_a_connection_has_the_token(in_airflow: Callable[[str], str], tmp_path: 
     assert "catalogs.uc.tokn: unknown key" in found["wrong"]
     assert "connection wrong" in found["wrong"]
     assert "not an object of objects" in found["odd"]
+    good, whole, expired, wrong = found["tested"]
+    assert (good[0], whole[0]) == (True, True)
+    assert expired[0] is False
+    assert "catalog uc" in expired[1]
+    assert "issue a token" in expired[1]
+    assert "ended" not in expired[1]
+    assert wrong[0] is True, "it may complete a catalog of a file"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +22,7 @@ from dv_maintenance.errors import (
 )
 from dv_maintenance.maintenance.health import health
 from dv_maintenance.maintenance.read import read
+from dv_maintenance.service.tables_file import WatchConfig
 from dv_maintenance.tables import open_table
 from dv_maintenance.tables.find import find_tables
 from dv_maintenance.tables.iceberg.table import IcebergTable
@@ -107,6 +109,26 @@ def test_tables_of_a_catalog(laid_copy: Laid, monkeypatch: pytest.MonkeyPatch) -
     ):
         with pytest.raises(error, match=message):
             opened(name)
+
+
+def test_a_namespace_is_a_schema_of_a_file_of_tables(laid_copy: Laid, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pyiceberg")
+    root = laid_copy("jdbc_catalog")
+    monkeypatch.setenv("PYICEBERG_CATALOG__J__TYPE", "sql")
+    monkeypatch.setenv("PYICEBERG_CATALOG__J__URI", f"sqlite:///{root.parent}/catalog.db")
+    file = root.parent / "tables.yaml"
+    file.write_text("folders: [{schema: 'iceberg:j.jdbc_catalog', include: [table]}]\n")
+    (found,) = WatchConfig.load(str(file)).tables
+    assert (found.name, found.table, found.format) == ("jdbc_catalog/table", "iceberg:j.jdbc_catalog.table", "iceberg")
+    assert found.open().uri == f"file://{root}"
+    for name, error, said in (
+        ("iceberg:j.other", TableNotFoundError, "other"),
+        ("iceberg:pond.a", UsageError, "has no catalog 'pond'"),
+        ("iceberg:j.*", UsageError, "not the name of a namespace"),
+    ):
+        file.write_text(f"folders: [{{schema: '{name}'}}]\n")
+        with pytest.raises((error, UsageError), match=f"{re.escape(said)}|contains no table"):
+            WatchConfig.load(str(file))
 
 
 def test_folders_are_searched_for_tables(laid: Laid) -> None:
