@@ -32,10 +32,17 @@ _NEXT: Final = {
 
 
 def session_with(catalog: str) -> Any:
-    """The Spark session of this process that has a catalog of this name; ``None`` without one. Starts none."""
+    """The Spark session of this process that has a catalog of this name: the active one, or else the first that was
+    made. ``None`` without one. Starts none.
+    """
     spark_sql = sys.modules.get("pyspark.sql")
-    session = None if spark_sql is None else spark_sql.SparkSession.getActiveSession()
-    return session if session is not None and session.conf.get(f"spark.sql.catalog.{catalog}", None) else None
+    if spark_sql is None:
+        return None
+    kind = spark_sql.SparkSession
+    for session in (kind.getActiveSession(), getattr(kind, "_instantiatedSession", None)):
+        if session is not None and session.conf.get(f"spark.sql.catalog.{catalog}", None):
+            return session
+    return None
 
 
 @dataclass(frozen=True, slots=True)
