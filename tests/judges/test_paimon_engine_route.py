@@ -14,13 +14,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from support.paimon_engine import plain_rows
 
 from dv_maintenance.errors import RefusedError
 from dv_maintenance.maintenance.engine_sql import engine_sql
 from dv_maintenance.maintenance.read import read
 from dv_maintenance.tables import open_table
-
-engine_module: Any = pytest.importorskip("paimon_engine")
 
 pytestmark = pytest.mark.deep
 
@@ -78,7 +77,7 @@ MERGED: list[tuple[str, dict[str, str]]] = [
 
 def same_rows(engine: Any, path: Path, version: int | None = None) -> None:
     schema, batches = read(open_table(str(path)), version)
-    ours = engine_module.plain_rows(pa.Table.from_batches(list(batches), schema))
+    ours = plain_rows(pa.Table.from_batches(list(batches), schema))
     assert sorted(map(repr, ours)) == sorted(map(repr, engine.rows(path, version)))
 
 

@@ -124,8 +124,10 @@ def metastore() -> Iterator[Metastore]:
     loop = TThreadedServer(processor, listening, TBufferedTransportFactory(), TBinaryProtocolFactory(), daemon=True)
 
     def run() -> None:
-        with suppress(Exception):
-            loop.serve()
+        # Not `serve`, which tries on after the socket is closed, and fills the log.
+        with suppress(OSError, AttributeError):
+            while True:
+                Thread(target=loop.handle, args=(listening.accept(),), daemon=True).start()
 
     Thread(target=run, daemon=True).start()
     try:
