@@ -34,8 +34,8 @@ def examined(name: str, known: Mapping[str, CatalogSettings] | None = None) -> l
     name : of a catalog, or of a table in one.
     known : catalogs besides those that the environment names.
 
-    Returns nothing for a place that is no such name, or that exists as a file. Raises UsageError for settings that
-    are wrong.
+    Returns nothing if ``name`` begins with the name of no catalog, or if a file or folder is called so. Raises
+    UsageError for wrong settings.
     """
     if os.path.exists(name):
         return []

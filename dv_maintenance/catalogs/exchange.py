@@ -41,7 +41,7 @@ def exchange(url: str, headers: Mapping[str, str], data: bytes | None = None, *,
     seconds : how long to wait for each part of it.
 
     Raises OSError or http.client.HTTPException if there is none. Of a ``POST`` it is not known then whether it had an
-    effect: it always has a connection of its own, so that an old one that the server has closed is no reason.
+    effect. A ``POST`` always gets a new connection: a kept one may have been closed by the server.
     """
     parts = urlsplit(url)
     if data is None and not _by_proxy(parts.scheme, parts.hostname or ""):
