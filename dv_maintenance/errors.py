@@ -17,10 +17,14 @@ __all__ = [
     "DamagedDeletionVectorError",
     "DamagedTableError",
     "DvMaintenanceError",
+    "EngineUnavailableError",
     "FatalError",
+    "MissingSoftwareError",
     "MissingValueError",
+    "NotPermittedError",
     "OutOfResourcesError",
     "RefusedError",
+    "RestorableError",
     "RetryableError",
     "StorageDeniedError",
     "StorageError",
@@ -53,6 +57,10 @@ class RetryableError(Exception):
 
 class FatalError(Exception):
     """Mix-in: the same call fails again until somebody changes something."""
+
+
+class RestorableError(FatalError):
+    """Mix-in: somebody can put it right without a commit, other settings or another release."""
 
 
 class DvMaintenanceError(Exception):
@@ -164,6 +172,14 @@ class UnsupportedFeatureError(RefusedError):
         return {**super().to_json(), "features": list(self.features)}
 
 
+class NotPermittedError(RefusedError, RestorableError):
+    """The catalog of the table does not permit the operation: nothing was changed."""
+
+
+class MissingSoftwareError(RefusedError, RestorableError):
+    """Java or a package is missing or too old, here or on Spark's workers: nothing was changed."""
+
+
 class ConflictError(DvMaintenanceError, RetryableError):
     """In every attempt, another writer changed the files that this operation was about to replace."""
 
@@ -171,7 +187,7 @@ class ConflictError(DvMaintenanceError, RetryableError):
     usual_step = "run again when the table is less busy"
 
 
-class DamagedTableError(DvMaintenanceError, FatalError):
+class DamagedTableError(DvMaintenanceError, RestorableError):
     """The table's own files contradict its format or each other."""
 
     exit_code = 5
@@ -250,10 +266,14 @@ class StorageUnavailableError(StorageError, RetryableError):
     """The storage did not answer as expected (network, throttling)."""
 
 
-class StorageDeniedError(StorageError, FatalError):
+class StorageDeniedError(StorageError, RestorableError):
     """The storage refused, and will refuse again until somebody changes something: permissions, credentials, a file
     system mounted for reading, no space. The call had no effect.
     """
+
+
+class EngineUnavailableError(DvMaintenanceError, RetryableError):
+    """The server of an engine did not answer."""
 
 
 class OutOfResourcesError(DvMaintenanceError, RetryableError):

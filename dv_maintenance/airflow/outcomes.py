@@ -21,6 +21,8 @@ from pydantic import TypeAdapter, ValidationError
 from dv_maintenance.errors import (
     DamagedTableError,
     DvMaintenanceError,
+    FatalError,
+    RestorableError,
     RetryableError,
     StorageDeniedError,
     redacted,
@@ -41,6 +43,7 @@ class AnnouncedRun:
     ``started``, ``ended`` : of the task, epoch milliseconds; ``ended`` is 0 until then, and if the task was killed.
     ``error`` : why it failed; ``None``: it did not.
     ``recurs`` : that error would be met again.
+    ``restorable`` : somebody can put it right without a commit or other settings.
     ``damage`` : it is about the table's files, or the right to write them: both are restored without a commit.
     """
 
@@ -52,6 +55,7 @@ class AnnouncedRun:
     ended: int = 0
     error: str | None = None
     recurs: bool = False
+    restorable: bool = False
     damage: bool = False
 
     def active(self) -> bool:
@@ -107,7 +111,8 @@ def recorded(context: Any, table: TableSettings, job: Job) -> Iterator[None]:
                     run,
                     ended=_now(),
                     error=redacted(str(error) if known else f"{type(error).__name__}: {error}")[:_MAX_ERROR],
-                    recurs=known and not isinstance(error, RetryableError),
+                    recurs=isinstance(error, FatalError),
+                    restorable=isinstance(error, RestorableError),
                     damage=isinstance(error, DamagedTableError | StorageDeniedError),
                 ),
             )

@@ -323,6 +323,7 @@ class _Airflow(NoOrchestrator):
             last.ended or last.started,
             f"{how} (run {last.run_id} of {last.dag_id})",
             refusal=last.error if last.recurs else None,
+            restorable=last.restorable,
             damage=last.damage,
             idle=last.ended > 0 and last.error is None,
         )

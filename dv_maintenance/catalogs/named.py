@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 
 from dv_maintenance.catalogs import parts_of, quoted
-from dv_maintenance.errors import RefusedError, UnsupportedFeatureError, UsageError
+from dv_maintenance.errors import MissingSoftwareError, RefusedError, UnsupportedFeatureError, UsageError
 from dv_maintenance.tables.find import FoundTable
 
 ALL = "*"
@@ -41,9 +41,9 @@ def left_alone(name: str, why: str, next_step: str = "name a table of a format t
     return UnsupportedFeatureError(f"{name} is {why}, which is left alone", features=(why,), next_step=next_step)
 
 
-def missing_package(name: str, package: str, extra: str, error: ImportError) -> RefusedError:
+def missing_package(name: str, package: str, extra: str, error: ImportError) -> MissingSoftwareError:
     """The error for a catalog whose client is not installed."""
-    return RefusedError(
+    return MissingSoftwareError(
         f"{name}: the package {package}, which asks this catalog, is not installed ({error})",
         next_step=f"install dv-maintenance[{extra}]",
     )

@@ -1,7 +1,7 @@
 """Errors of this package in Dagster's terms: retry transient ones, fail at once on all others.
 
-A run that a sensor requested keeps an error of the second kind in a tag. The sensor does not request that run again,
-or waits longer and longer where files can be restored (``service.retries``).
+A run that a sensor requested keeps an error that would recur in a tag. The sensor does not request that run again, or
+waits longer and longer if somebody can put it right (``service.decision``).
 """
 
 from __future__ import annotations
@@ -13,7 +13,14 @@ from typing import Protocol
 import dagster as dg
 
 from dv_maintenance.dagster import naming
-from dv_maintenance.errors import DamagedTableError, DvMaintenanceError, RetryableError, StorageDeniedError
+from dv_maintenance.errors import (
+    DamagedTableError,
+    DvMaintenanceError,
+    FatalError,
+    RestorableError,
+    RetryableError,
+    StorageDeniedError,
+)
 from dv_maintenance.resources import system_errors
 
 MAX_RETRIES = 3
@@ -45,7 +52,9 @@ def in_dagster_terms(step: _Step) -> Iterator[None]:
         with system_errors():
             yield
     except DvMaintenanceError as error:
-        retryable = isinstance(error, RetryableError)
+        retryable, recurs = isinstance(error, RetryableError), isinstance(error, FatalError)
+        restorable = isinstance(error, RestorableError)
+        damage = isinstance(error, DamagedTableError | StorageDeniedError)
         policy = step.op_def.retry_policy
         most = MAX_RETRIES if policy is None else policy.max_retries
         if retryable and step.retry_number < most:
@@ -53,10 +62,11 @@ def in_dagster_terms(step: _Step) -> Iterator[None]:
             wait = 5 * 2**before if policy is None else policy.calculate_delay(before + 1)
             raise dg.RetryRequested(max_retries=most, seconds_to_wait=wait) from error
         # Only a run for one table has a version.
-        if not retryable and naming.VERSION_TAG in step.run.tags:
+        if recurs and naming.VERSION_TAG in step.run.tags:
             tags = {naming.REFUSED_TAG: _shortened(str(error))}
-            # Files and rights are restored without a commit.
-            if isinstance(error, DamagedTableError | StorageDeniedError):
+            if restorable:
+                tags[naming.RESTORABLE_TAG] = "true"
+            if damage:
                 tags[naming.DAMAGE_TAG] = "true"
             step.instance.add_run_tags(step.run.run_id, tags)
         report = {key: value for key, value in error.to_json().items() if value is not None and key != "remedy"}

@@ -22,6 +22,7 @@ JOBS_TAG = "dv/jobs"
 SETTINGS_TAG = ".dagster/dv.settings"
 REFUSED_TAG = "dv/not_retryable"
 DAMAGE_TAG = "dv/damaged"
+RESTORABLE_TAG = ".dagster/dv.restorable"
 SHARED_TAG = "dv/tables"
 
 _NOT_IN_OPS = re.compile(r"[^A-Za-z0-9_]")

@@ -176,6 +176,7 @@ class _Dagster:
             int(max(ended) * 1000),
             f"{_HOW[last.status]} (run {last.run_id[:8]})",
             refusal=last.tags.get(naming.REFUSED_TAG),
+            restorable=naming.RESTORABLE_TAG in last.tags,
             damage=last.tags.get(naming.DAMAGE_TAG) is not None,
             idle=last.status == dg.DagsterRunStatus.SUCCESS,
         )

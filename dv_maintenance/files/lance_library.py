@@ -16,6 +16,7 @@ from dv_maintenance.errors import (
     ConflictError,
     DamagedTableError,
     DvMaintenanceError,
+    MissingSoftwareError,
     MissingValueError,
     RefusedError,
 )
@@ -39,17 +40,17 @@ def library() -> ModuleType:
 
     Raises
     ------
-    RefusedError : pylance is not installed, does not start, or is older than FLOOR.
+    MissingSoftwareError : pylance is not installed, does not start, or is older than FLOOR.
     """
     try:
         import lance
     except ImportError as error:
         what = f"pylance does not start ({error})" if _is_there() else "pylance is not installed"
-        raise RefusedError(f"Lance's own library is needed for this: {what}", next_step=_INSTALL) from error
+        raise MissingSoftwareError(f"Lance's own library is needed for this: {what}", next_step=_INSTALL) from error
     version = str(lance.__version__)
     if _numbers(version) < FLOOR:
         least = ".".join(map(str, FLOOR))
-        raise RefusedError(
+        raise MissingSoftwareError(
             f"pylance {version} is too old: {least} is the oldest that works, and before 6.0.1 a compaction could "
             "bring deleted rows back",
             next_step=_INSTALL,

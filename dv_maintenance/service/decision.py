@@ -30,8 +30,8 @@ class Attempts:
     ``ended`` : when the last one ended, epoch milliseconds; 0 without any.
     ``how`` : what became of the last one, such as ``failed`` or ``was canceled``.
     ``refusal`` : its error, if it would recur in the same run; ``None``: it may have passed.
-    ``damage`` : that error is about the table's files or the rights to them, which somebody can restore without a
-        commit.
+    ``restorable`` : somebody can put right what that error names without a commit, other settings or another release.
+    ``damage`` : so it is, and it is about the table's files or the rights to them.
     ``idle`` : it succeeded, and changed nothing.
     """
 
@@ -39,6 +39,7 @@ class Attempts:
     ended: int = 0
     how: str = "failed"
     refusal: str | None = None
+    restorable: bool = False
     damage: bool = False
     idle: bool = False
 
@@ -84,8 +85,8 @@ def decide(runs: Sequence[RunRequest], facts: Facts, now: int, at_once: int = AT
 
     Transient errors: ``at_once`` runs, then one after an hour, two hours, four, and so on up to a day. Runs that
     succeed without any effect wait like that from the first one on, and so do those that fail on damaged files, unless
-    these are seen to be back. An error that would recur waits for a new version, other settings or another release:
-    each makes it other work.
+    these are seen to be back, without a permission, or without software. Any other error that would recur waits for a
+    new version, other settings or another release: each makes it other work.
 
     ``now`` : epoch milliseconds.
     """
@@ -112,7 +113,7 @@ def decide(runs: Sequence[RunRequest], facts: Facts, now: int, at_once: int = AT
 
 def _next_try(attempts: Attempts, readable_since: int | None, at_once: int) -> int | None:
     """The earliest time of the next run, epoch milliseconds; 0: now."""
-    if attempts.refusal is not None and not attempts.damage:
+    if attempts.refusal is not None and not (attempts.restorable or attempts.damage):
         return None
     if attempts.refusal is not None and readable_since is not None and readable_since > attempts.ended:
         return 0
@@ -128,6 +129,8 @@ def _blocked(run: RunRequest, attempts: Attempts, again: int | None) -> Decision
     if attempts.damage:
         # An inspection sees no other damage, and not whether it may write.
         until.append("missing files or the right to read them to be back")
+    elif attempts.restorable:
+        until.append("what the error names to be put right")
     if again is not None:
         until.append(format_instant(again))
     waiting = f"waiting for {', '.join(until[:-1])} or {until[-1]}" if len(until) > 1 else f"waiting for {until[0]}"

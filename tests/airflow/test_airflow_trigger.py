@@ -22,7 +22,7 @@ from dv_maintenance.airflow import outcomes, trigger as module
 from dv_maintenance.airflow import DvTrigger, DvVacuumsTrigger
 from dv_maintenance.airflow.tables import in_airflow_terms, watched
 from dv_maintenance.engine.local import LocalEngine
-from dv_maintenance.errors import ConflictError, RefusedError
+from dv_maintenance.errors import ConflictError, DvMaintenanceError, NotPermittedError, RefusedError
 from dv_maintenance.service import evaluation, verbs
 from dv_maintenance.testing.delta_builder import DeltaBuilder
 from support.attempts import CASES
@@ -84,7 +84,9 @@ def worker(event, run_id, work, tries_left=False):
 def ends(event, run_id, how):
     def work():
         if how == "failed": raise ConflictError("lost the race")
+        if how == "unknown": raise DvMaintenanceError("Spark could not finish it")
         if how == "refused": raise RefusedError("this is refused")
+        if how == "not permitted": raise NotPermittedError("the catalog does not permit it")
         if how == "lost": raise SystemExit("killed")
     try: worker(event, run_id, work)
     except (Exception, SystemExit): pass

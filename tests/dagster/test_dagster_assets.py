@@ -9,7 +9,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import dagster as dg
 import pyarrow as pa
@@ -18,7 +18,16 @@ import pytest
 from dv_maintenance.dagster import naming
 from dv_maintenance.dagster.errors import MAX_RETRIES, in_dagster_terms
 from dv_maintenance.dagster.resources import SparkResource, engine_of
-from dv_maintenance.errors import ConflictError, RefusedError
+from dv_maintenance.errors import (
+    ConflictError,
+    DamagedTableError,
+    DvMaintenanceError,
+    MissingSoftwareError,
+    NotPermittedError,
+    RefusedError,
+    StorageDeniedError,
+    UnsupportedFeatureError,
+)
 from dv_maintenance.maintenance.health import health
 from dv_maintenance.maintenance.read import read
 from dv_maintenance.service.data_version import last_data_version
@@ -187,6 +196,32 @@ def test_errors_in_dagsters_terms(instance: dg.DagsterInstance) -> None:
     assert (by_policy.value.max_retries, by_policy.value.seconds_to_wait) == (5, 120)
     with pytest.raises(dg.Failure), in_dagster_terms(step(5)):
         raise ConflictError("lost")
+
+
+@pytest.mark.parametrize(
+    ("error", "tags"),
+    [
+        (DvMaintenanceError("Spark could not finish"), set()),
+        (UnsupportedFeatureError("a feature", features=("x",)), {naming.REFUSED_TAG}),
+        (NotPermittedError("ask the owner"), {naming.REFUSED_TAG, naming.RESTORABLE_TAG}),
+        (MissingSoftwareError("no Java"), {naming.REFUSED_TAG, naming.RESTORABLE_TAG}),
+        (StorageDeniedError("403"), {naming.REFUSED_TAG, naming.RESTORABLE_TAG, naming.DAMAGE_TAG}),
+        (DamagedTableError("gone"), {naming.REFUSED_TAG, naming.RESTORABLE_TAG, naming.DAMAGE_TAG}),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
+)
+def test_a_run_keeps_what_its_error_means_for_the_next_one(error: DvMaintenanceError, tags: set[str]) -> None:
+    """Nobody knows whether a failure of Spark would recur."""
+    kept: dict[str, str] = {}
+    step = SimpleNamespace(
+        instance=SimpleNamespace(add_run_tags=lambda _, tags: kept.update(tags)),
+        run=SimpleNamespace(run_id="1", tags={naming.VERSION_TAG: "7"}),
+        retry_number=0,
+        op_def=SimpleNamespace(retry_policy=None),
+    )
+    with pytest.raises(dg.Failure), in_dagster_terms(cast("Any", step)):
+        raise error
+    assert set(kept) == tags
 
 
 @pytest.mark.parametrize("names", [("a.b", "a_b"), ("a/b", "a__b"), ("sales-2026", "sales 2026")])

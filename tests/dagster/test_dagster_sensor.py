@@ -296,9 +296,15 @@ def test_a_failed_run_is_asked_for_again_but_not_for_ever(
 
 _ENDS = {
     "failed": dg.DagsterRunStatus.FAILURE,
+    "unknown": dg.DagsterRunStatus.FAILURE,
     "refused": dg.DagsterRunStatus.FAILURE,
+    "not permitted": dg.DagsterRunStatus.FAILURE,
     "lost": dg.DagsterRunStatus.CANCELED,
     "idle": dg.DagsterRunStatus.SUCCESS,
+}
+_SAID = {
+    "refused": {naming.REFUSED_TAG: "no"},
+    "not permitted": {naming.REFUSED_TAG: "no", naming.RESTORABLE_TAG: "true"},
 }
 
 
@@ -322,7 +328,7 @@ def test_every_case_as_in_the_other_orchestrator(
 
     job = defs.resolve_implicit_global_asset_job_def()
     for how in endings:
-        tags = {**data.run_requests[0].tags, **({naming.REFUSED_TAG: "no"} if how == "refused" else {})}
+        tags = {**data.run_requests[0].tags, **_SAID.get(how, {})}
         instance.create_run_for_job(job, tags=tags, status=_ENDS[how])
     if after is None or after > 0:
         later((after or 1000 * 3600) - 60)

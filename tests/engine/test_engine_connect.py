@@ -22,7 +22,7 @@ from support.pythons import bare_python
 from dv_maintenance import __version__
 from dv_maintenance.engine.spark import connect as spark_connect
 from dv_maintenance.engine.spark.session import start_session
-from dv_maintenance.errors import RefusedError, UsageError
+from dv_maintenance.errors import EngineUnavailableError, RefusedError, UsageError
 from dv_maintenance.maintenance.health import health
 from dv_maintenance.tables import open_table
 from dv_maintenance.testing.delta_builder import DeltaBuilder
@@ -118,7 +118,7 @@ def test_nobody_there(connect_packages: None, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(spark_connect, "_PATIENCE_SECONDS", 1)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
-        said = refused(f"sc://127.0.0.1:{port}/;token=hunter2")
+        said = refused(f"sc://127.0.0.1:{port}/;token=hunter2", EngineUnavailableError)
     assert f"no Spark Connect server answered at 127.0.0.1:{port} within 1 seconds" in said
     assert "hunter2" not in said
 

@@ -91,6 +91,16 @@ def test_damage_waits_from_the_first_failure() -> None:
     )
 
 
+def test_a_permission_or_software_waits_from_the_first_failure() -> None:
+    assert waits(refusal="No Java was found.", restorable=True) == [1, 2, 4, 8, 16, 24, 24, 24, 24]
+    waiting = decided(Attempts(1, NOW, refusal="No Java was found.", restorable=True))
+    assert (waiting.kind, waiting.again) == ("refused", NOW + HOUR)
+    assert waiting.reason.startswith(
+        "optimize at version 7 failed, and would fail again; waiting for a new version, other settings, another "
+        f"release, what the error names to be put right or {format_instant(NOW + HOUR)}. No Java"
+    )
+
+
 @pytest.mark.parametrize(("readable_since", "requested"), [(None, False), (0, False), (NOW, False), (NOW + 1, True)])
 def test_damage_that_was_seen_to_be_gone(readable_since: int | None, requested: bool) -> None:
     attempts = Attempts(5, NOW, refusal="A file is missing.", damage=True)

@@ -5,7 +5,8 @@ Plain data without imports: it is also read in Airflow's environment.
 
 HOUR = 3600
 # Name, how the runs ended, and after how many seconds since the last end another run is requested; None: never.
-# "failed": a transient error; "refused": an error that recurs; "lost": canceled or killed; "idle": without effect.
+# "failed": a transient error; "unknown": one that may recur or not; "refused": one that recurs; "not permitted": one
+# that somebody may put right elsewhere; "lost": canceled or killed; "idle": without effect.
 CASES = [
     ("never run", [], 0),
     ("failed once", ["failed"], 0),
@@ -21,4 +22,7 @@ CASES = [
     ("failed, then without effect", ["failed", "idle"], 2 * HOUR),
     ("refused", ["refused"], None),
     ("failed, then refused", ["failed", "refused"], None),
+    ("failed, nobody knows whether it would again", ["unknown"], 0),
+    ("not permitted", ["not permitted"], HOUR),
+    ("not permitted, twice", ["not permitted"] * 2, 2 * HOUR),
 ]

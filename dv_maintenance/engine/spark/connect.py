@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dv_maintenance.errors import RefusedError, UsageError
+from dv_maintenance.errors import EngineUnavailableError, MissingSoftwareError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,7 +20,8 @@ def connect(url: str, conf: Mapping[str, str]) -> SparkSession:
 
     Raises
     ------
-    RefusedError : a package that Spark Connect needs is missing, or no server answers.
+    MissingSoftwareError : a package that Spark Connect needs is missing.
+    EngineUnavailableError : no server answers.
     UsageError : ``url`` is not a URL of that kind.
     """
     from pyspark.sql import SparkSession
@@ -38,7 +39,7 @@ def _await_server(url: str) -> None:
         import grpc
         from pyspark.sql.connect.client import DefaultChannelBuilder
     except ImportError as error:
-        raise RefusedError(
+        raise MissingSoftwareError(
             f"Spark Connect can't be used: {error}", next_step="pip install 'dv-maintenance[connect]'"
         ) from error
     try:
@@ -51,7 +52,7 @@ def _await_server(url: str) -> None:
         try:
             grpc.channel_ready_future(channel).result(timeout=_PATIENCE_SECONDS)
         except grpc.FutureTimeoutError:
-            raise RefusedError(
+            raise EngineUnavailableError(
                 f"no Spark Connect server answered at {address.endpoint} within {_PATIENCE_SECONDS} seconds",
                 next_step="check that the server is running, and the host, port, use_ssl and token in the address",
             ) from None

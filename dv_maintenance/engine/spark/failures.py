@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 from dv_maintenance import __version__
-from dv_maintenance.errors import DvMaintenanceError, RefusedError
+from dv_maintenance.errors import DvMaintenanceError, MissingSoftwareError
 
 # Messages by which workers reveal a Python without our packages, of another version, or no Python.
 _UNFIT_WORKER: Final = (
@@ -29,7 +29,7 @@ def failure_of(text: str, work: str = "") -> DvMaintenanceError:
     """
     cause = _cause(text)
     if any(sign in text for sign in _UNFIT_WORKER):
-        return RefusedError(
+        return MissingSoftwareError(
             f"the Python of Spark's workers can't run this: {cause}",
             next_step=f"install dv-maintenance {__version__} there, on the Python version used here; the Spark setting "
             "spark.sql.execution.pyspark.python selects the Python of the workers",

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from dv_maintenance.engine.spark.connect import connect
 from dv_maintenance.engine.spark.start import ended_if_interrupted
-from dv_maintenance.errors import RefusedError
+from dv_maintenance.errors import MissingSoftwareError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -53,7 +53,7 @@ def start_session(master: str, conf: Mapping[str, str]) -> SparkSession:
 
     Raises
     ------
-    RefusedError : Java is missing or too old; for Spark Connect, which needs no local Java, as ``connect``.
+    MissingSoftwareError : Java is missing or too old; for Spark Connect, which needs no local Java, as ``connect``.
     UsageError : as ``connect``.
     """
     from pyspark.sql import SparkSession
@@ -96,12 +96,12 @@ def java_version() -> int | None:
 
 
 def require_java() -> None:
-    """Raise RefusedError if Java is missing or too old."""
+    """Raise MissingSoftwareError if Java is missing or too old."""
     version = java_version()
     if version is not None and version >= MIN_JAVA:
         return
     have = "no Java was found" if version is None else f"the Java found is version {version}"
-    raise RefusedError(
+    raise MissingSoftwareError(
         f"Spark needs Java {MIN_JAVA} or newer to start, but {have}",
         next_step=f"install it (Debian, Ubuntu: apt-get install openjdk-{MIN_JAVA}-jre-headless; macOS: brew install "
         f"openjdk@{MIN_JAVA}) and set JAVA_HOME, or choose the local engine for a small table",

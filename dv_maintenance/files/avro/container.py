@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, BinaryIO, Final
 
-from dv_maintenance.errors import DamagedTableError, RefusedError
+from dv_maintenance.errors import DamagedTableError, MissingSoftwareError
 from dv_maintenance.files.avro.codecs import unpacked
 from dv_maintenance.files.avro.columns import Block, Columns, decode
 from dv_maintenance.files.avro.schema import Rebuilt, Wanted, parse_schema, projected, record_of, spelled
@@ -47,7 +47,7 @@ def read_records(data: bytes, wanted: Wanted | None, *, by_id: bool = False) -> 
     Raises
     ------
     DamagedTableError : has the reason; the caller adds the file's name.
-    RefusedError : fastavro is not installed.
+    MissingSoftwareError : fastavro is not installed.
     """
     fastavro = library()
     text, blocks = _split(data)
@@ -122,7 +122,7 @@ class AvroFile:
 
     Raises
     ------
-    DamagedTableError, RefusedError : as :func:`read_records`.
+    DamagedTableError, MissingSoftwareError : as :func:`read_records`.
     """
 
     def __init__(self, file: BinaryIO, size: int) -> None:
@@ -247,13 +247,13 @@ def header_of(data: bytes) -> dict[str, bytes]:
 
 
 def library() -> Any:
-    """The module fastavro. Raises RefusedError if it is not installed."""
+    """The module fastavro. Raises MissingSoftwareError if it is not installed."""
     try:
         import fastavro
         import fastavro.read
         import fastavro.schema
     except ImportError as error:
-        raise RefusedError(
+        raise MissingSoftwareError(
             f"the table's manifests are Avro files, and fastavro, which reads them, is not installed ({error})",
             next_step="install dv-maintenance[paimon] or dv-maintenance[iceberg]",
         ) from error

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from dv_maintenance.errors import RefusedError
+from dv_maintenance.errors import NotPermittedError, RefusedError
 from dv_maintenance.tables.delta.log.ratified import RatifiedStorage
 
 if TYPE_CHECKING:
@@ -33,7 +33,8 @@ def check_permitted(storage: Storage, operation: str, *, ask: bool = False) -> N
 
     Raises
     ------
-    RefusedError : names the operation, the catalog, what it permits, and who can change it. StorageError.
+    NotPermittedError : names the operation, the catalog, what it permits, and who can change it.
+    RefusedError : no catalog can permit it. StorageError.
     """
     if not isinstance(storage, RatifiedStorage):
         return
@@ -53,7 +54,7 @@ def check_permitted(storage: Storage, operation: str, *, ask: bool = False) -> N
     if needed in allowed:
         return
     rest = f"it permits {', '.join(sorted(allowed))}" if allowed else "it permits no maintenance but checkpoints"
-    raise RefusedError(
+    raise NotPermittedError(
         f"the catalog of {name} does not permit {needed}, which {what} needs: {rest}",
         table=storage.uri,
         next_step=f"ask the owner of the table, or the administrator of {name.partition('.')[0]}, to permit it",
