@@ -195,6 +195,10 @@ class Snapshot:
         """
         return None
 
+    def barred(self) -> Mapping[str, npt.NDArray[np.bool_]]:
+        """Reason -> whether it keeps each file from being rewritten for now. A file has one reason at most."""
+        return {}
+
     @property
     def bytes(self) -> int:
         """Memory that its tables take."""

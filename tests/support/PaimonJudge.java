@@ -18,6 +18,7 @@ import org.apache.paimon.AppendOnlyFileStore;
 import org.apache.paimon.Snapshot;
 import org.apache.paimon.append.AppendCompactCoordinator;
 import org.apache.paimon.append.AppendCompactTask;
+import org.apache.paimon.data.BinaryRow;
 import org.apache.paimon.data.BinaryString;
 import org.apache.paimon.data.Decimal;
 import org.apache.paimon.data.GenericArray;
@@ -54,10 +55,14 @@ import org.apache.paimon.schema.SchemaChange;
 import org.apache.paimon.schema.SchemaManager;
 import org.apache.paimon.table.FileStoreTable;
 import org.apache.paimon.table.FileStoreTableFactory;
+import org.apache.paimon.table.SpecialFields;
 import org.apache.paimon.table.sink.BatchTableCommit;
 import org.apache.paimon.table.sink.BatchTableWrite;
 import org.apache.paimon.table.sink.BatchWriteBuilder;
 import org.apache.paimon.table.sink.CommitMessageImpl;
+import org.apache.paimon.table.sink.StreamTableCommit;
+import org.apache.paimon.table.sink.StreamWriteBuilder;
+import org.apache.paimon.table.sink.TableWriteImpl;
 import org.apache.paimon.table.source.ReadBuilder;
 import org.apache.paimon.table.source.Split;
 import org.apache.paimon.table.source.StreamTableScan;
@@ -196,6 +201,10 @@ public class PaimonJudge {
         FileStoreTable table = table(told);
         RowType type = table.rowType();
         ReadBuilder reading = table.newReadBuilder();
+        if (told.has("lineage")) {
+            type = SpecialFields.rowTypeWithRowTracking(type);
+            reading = reading.withReadType(type);
+        }
         if (told.has("where")) {
             int column = type.getFieldIndex(get(get(told, "where"), 0).asText());
             Object wanted = value(type.getTypeAt(column), get(get(told, "where"), 1));
@@ -468,6 +477,9 @@ public class PaimonJudge {
         List messages = new ArrayList();
         if (table.primaryKeys().isEmpty()) {
             BaseAppendFileStoreWrite write = ((AppendOnlyFileStore) table.store()).newWrite("judge");
+            if (table.coreOptions().rowTrackingEnabled()) {
+                write.withWriteType(SpecialFields.rowTypeWithRowTracking(table.rowType()));
+            }
             for (Object each : new AppendCompactCoordinator(table, false).run()) {
                 messages.add(((AppendCompactTask) each).doCompact(table, write));
             }
@@ -492,6 +504,50 @@ public class PaimonJudge {
             commit(table, messages);
         }
         return messages.size();
+    }
+
+    /**
+     * One checkpoint of a streaming job that compacts: it keeps the writers of its buckets, and is told of new files.
+     */
+    public Object checkpoint(JsonNode told) throws Exception {
+        FileStoreTable table = table(told);
+        StreamWriteBuilder building = table.newStreamWriteBuilder().withCommitUser("stream");
+        long number = get(told, "number").asLong();
+        TableWriteImpl write = (TableWriteImpl) staged.get("stream");
+        if (write == null) {
+            write = (TableWriteImpl) building.newWrite();
+            write.withIOManager(IOManager.create(scratch));
+            staged.put("stream", write);
+        }
+        long newest = table.snapshotManager().latestSnapshotId().longValue();
+        Map fresh = new LinkedHashMap();
+        for (Object each : table.store().newScan().withLevel(0).plan().files()) {
+            ManifestEntry entry = (ManifestEntry) each;
+            List key = new ArrayList();
+            key.add(entry.partition());
+            key.add(entry.bucket());
+            if (!fresh.containsKey(key)) {
+                fresh.put(key, new ArrayList());
+            }
+            ((List) fresh.get(key)).add(entry.file());
+        }
+        for (Object each : fresh.keySet()) {
+            List key = (List) each;
+            int bucket = ((Integer) key.get(1)).intValue();
+            write.notifyNewFiles(newest, (BinaryRow) key.get(0), bucket, (List) fresh.get(key));
+            write.compact((BinaryRow) key.get(0), bucket, false);
+        }
+        List messages = write.prepareCommit(true, number);
+        StreamTableCommit commit = building.newCommit();
+        commit.commit(number, messages);
+        commit.close();
+        return fresh.size();
+    }
+
+    /** The job ends. */
+    public Object endStream(JsonNode told) throws Exception {
+        ((TableWriteImpl) staged.remove("stream")).close();
+        return null;
     }
 
     public Object expire(JsonNode told) throws Exception {

@@ -135,11 +135,14 @@ class PaimonEngine:
         tag: str | None = None,
         branch: str | None = None,
         where: tuple[str, Any] | None = None,
+        lineage: bool = False,
     ) -> list[Row]:
-        """What a batch reader of Paimon sees, in its order. ``where``: a column and the value looked for, null
+        """What a batch reader of Paimon sees, in its order. ``lineage``: with the ids of rows and their sequence
+        numbers. ``where``: a column and the value looked for, null
         too; files that cannot hold it by their statistics are left out, rows of others are not.
         """
-        found = self._call("rows", table, version=version, tag_name=tag, branch=branch, where=plain(where))
+        where, asked = plain(where), lineage or None
+        found = self._call("rows", table, version=version, tag_name=tag, branch=branch, where=where, lineage=asked)
         return [dict(zip(found["columns"], row, strict=True)) for row in found["rows"]]
 
     def ask(self, table: Path | str, filters: Sequence[Sequence[Any]], *, all_rows: bool = False) -> list[str]:
@@ -218,6 +221,17 @@ class PaimonEngine:
         done = self._call("compact", table, full=full, options=options)
         assert isinstance(done, int)
         return done
+
+    def checkpoint(self, table: Path | str, number: int, options: Mapping[str, str] | None = None) -> int:
+        """One checkpoint of a streaming job that compacts and remembers the files of its buckets; how many buckets had
+        rows in level 0. ``end_stream`` ends the job.
+        """
+        found = self._call("checkpoint", table, number=number, options=options)
+        assert isinstance(found, int)
+        return found
+
+    def end_stream(self, table: Path | str) -> None:
+        self._call("endStream", table)
 
     def expire(self, table: Path | str, keep: int = 1) -> int:
         """All snapshots but the newest ``keep``, whatever their age; how many went."""

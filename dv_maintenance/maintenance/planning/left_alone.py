@@ -9,10 +9,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dv_maintenance.files.arrays import bools
+from dv_maintenance.files.arrays import bools, flags, strings
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from dv_maintenance.maintenance.planning.facts import FileFacts, Ints
+    from dv_maintenance.maintenance.planning.steps import PlanStep
     from dv_maintenance.tables.model import Snapshot
 
 EXAMPLES: Final = 5
@@ -41,6 +44,15 @@ def left_alone(reason: str, rows: Ints, snapshot: Snapshot, facts: FileFacts, ex
         deleted_rows=int(facts.deleted[rows].sum()),
         examples=_first_paths(snapshot, rows, examples) if examples else (),
     )
+
+
+def barred_inputs(snapshot: Snapshot, facts: FileFacts, steps: Iterable[PlanStep]) -> tuple[LeftAlone, ...]:
+    """The inputs of the steps that may not be rewritten at this version."""
+    named = flags(
+        pc.is_in(snapshot.files["path"], value_set=strings([each.path for step in steps for each in step.inputs]))
+    )
+    found = ((reason, np.flatnonzero(files & named)) for reason, files in snapshot.barred().items())
+    return tuple(left_alone(reason, rows, snapshot, facts) for reason, rows in found if len(rows))
 
 
 def _first_paths(snapshot: Snapshot, rows: Ints, most: int) -> tuple[str, ...]:

@@ -120,14 +120,17 @@ def plan_candidates(
     snapshot, policy, facts, target = setting.snapshot, setting.policy, setting.facts, setting.target
     selected = partition_mask(snapshot, facts, policy.partitions)
     others = "" if purge or policy.beside_optimizer else snapshot.optimizer
-    why = np.where(selected & (not others), candidates.why, KEEP)
+    wanted = selected & (candidates.why != KEEP) & (not others)
+    barred = {reason: wanted & files for reason, files in snapshot.barred().items()}
+    free = wanted & ~np.logical_or.reduce([*barred.values(), ~wanted])
+    why = np.where(free, candidates.why, KEEP)
     drafts = draft_steps(snapshot, facts, why, policy, target)
     # Python's sort is stable: equal files keep their order.
     drafts.steps.sort(key=lambda draft: _rank(draft, candidates))
     # A purge is asked to leave no DV behind.
     chosen, cut = within_limits(drafts.steps, policy, spent, None if purge else MOST_FILES)
 
-    stay = selected & (why == KEEP)
+    stay = selected & (candidates.why == KEEP)
     big = f"at least {format_size(setting.smallest)} of live rows"
     few = f"small, but fewer than {policy.min_input_files} such files fit into a new one of {format_size(target)}"
     left = {
@@ -135,6 +138,7 @@ def plan_candidates(
         **waiting(candidates, facts, stay, policy, big),
         few: drafts.few,
         "small, but larger than all files that would join it: waits for more of them": drafts.large,
+        **{reason: positions(files) for reason, files in barred.items()},
         **cut,
     }
     if others:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.compute as pc
 
 from dv_maintenance.errors import UsageError
-from dv_maintenance.files.arrays import strings
+from dv_maintenance.files.arrays import bools, combined, strings
 from dv_maintenance.maintenance.planning.plan import build_plan
 from dv_maintenance.maintenance.planning.steps import MaintenancePlan, PlanInput, PlanStep
 from dv_maintenance.tables.model import FileKey
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def split_stale(plan: MaintenancePlan, snapshot: Snapshot) -> tuple[list[PlanStep], list[PlanStep]]:
     """Steps that are valid for the snapshot, and steps that are not: an input is no longer live, has another deletion
-    vector (DV), or other counts in the log.
+    vector (DV), other counts in the log, or may not be rewritten now (``Snapshot.barred``).
 
     Raises
     ------
@@ -140,5 +140,9 @@ def _live(snapshot: Snapshot, steps: Sequence[PlanStep]) -> Mapping[FileKey, tup
     paths = strings([each.path for step in steps for each in step.inputs])
     columns = ["path", "dv_id", "partition", "size", "physical_rows", "deleted_rows"]
     found = snapshot.files.filter(pc.is_in(snapshot.files["path"], value_set=paths)).select(columns)
+    for files in snapshot.barred().values():
+        found = found.filter(
+            pc.invert(pc.is_in(found["path"], value_set=combined(snapshot.files["path"].filter(bools(files)))))
+        )
     rows = zip(*(column.to_pylist() for column in found.columns), strict=True)
     return {FileKey(path, dv_id): facts for path, dv_id, *rest in rows for facts in [tuple(rest)]}

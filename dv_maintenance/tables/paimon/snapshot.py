@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -65,6 +66,11 @@ class PaimonSnapshot(Snapshot):
     def units(self) -> Any:
         """Each file of a primary-key table is rewritten alone."""
         return -2 - np.arange(self.files.num_rows) if self.options.primary_key else None
+
+    def barred(self) -> Mapping[str, Any]:
+        from dv_maintenance.tables.paimon.rows import keyed
+
+        return keyed.barred(self) if self.options.primary_key else {}
 
     @property
     def options(self) -> Options:

@@ -93,7 +93,7 @@ class PaimonTable(NumberedVersions, DeletesOnly):
         self.place.fence.check_open()
         if operation == "vacuum":
             return run.check_cleanable(self.layout)
-        return writable.check_writable(snapshot, operation)
+        return writable.check_writable(self.layout, snapshot, operation)
 
     def engine_only_reason(self, snapshot: PaimonSnapshot) -> str | None:
         try:

@@ -18,6 +18,7 @@ from dv_maintenance.tables.paimon.scalars import integer
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from dv_maintenance.tables.paimon.layout import Layout
     from dv_maintenance.tables.paimon.rows.types import DataType
     from dv_maintenance.tables.paimon.snapshot import PaimonSnapshot
 
@@ -34,7 +35,7 @@ _NEXT: Final = {
 }
 
 
-def check_writable(snapshot: PaimonSnapshot, operation: str) -> None:
+def check_writable(layout: Layout, snapshot: PaimonSnapshot, operation: str) -> None:
     """Refuse an operation that this package can't do correctly, see ``Table.check_writable``.
 
     Raises
@@ -46,6 +47,8 @@ def check_writable(snapshot: PaimonSnapshot, operation: str) -> None:
     if reason:
         raise refused(snapshot, operation, reason)
     check_rows_readable(snapshot.table_schema, snapshot.table, snapshot.version)
+    if snapshot.options.primary_key and snapshot.file and (reason := keyed.streaming_compaction(layout, snapshot.file)):
+        raise refused(snapshot, operation, reason)
 
 
 def refused(snapshot: PaimonSnapshot, operation: str, reason: str = "") -> RefusedError:

@@ -34,7 +34,7 @@ from dv_maintenance.tables.paimon.commit.value_stats import partition_stats
 from dv_maintenance.tables.paimon.layout import SNAPSHOT, table_layout
 from dv_maintenance.tables.paimon.log.entries import Entry, filled, read_whole, written
 from dv_maintenance.tables.paimon.log.manifests import ADD, DELETE
-from dv_maintenance.tables.paimon.log.snapshots import LATEST, USER, latest_version, load_snapshot_file
+from dv_maintenance.tables.paimon.log.snapshots import BATCH, LATEST, USER, latest_version, load_snapshot_file
 from dv_maintenance.tables.paimon.snapshot import PaimonSnapshot, load_snapshot
 from dv_maintenance.tables.paimon.writable import check_writable
 from dv_maintenance.tables.publish import Overtaken, Published, Rules
@@ -43,9 +43,6 @@ if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
     from dv_maintenance.tables.paimon.commit.index_change import NewIndex
     from dv_maintenance.tables.paimon.layout import Layout
-
-_BATCH: Final = 2**63 - 1
-"""Commit identifier of all batch writers."""
 
 _FIRST_PAUSE: Final = 0.01  # seconds, as Paimon's commit.min-retry-wait
 _LONGEST_PAUSE: Final = 2.0
@@ -87,8 +84,9 @@ def publish(
     StorageError : the storage failed. The error says so if the commit may have happened nevertheless.
     DamagedTableError, UnsupportedFeatureError, RefusedError : about the newest snapshot; nothing was committed.
     """
-    check_writable(base, writes)
-    rules = _Rules(place, table_layout(place), base, compose, writes, now=base)
+    layout = table_layout(place)
+    check_writable(layout, base, writes)
+    rules = _Rules(place, layout, base, compose, writes, now=base)
     return frame.publish(rules, max_attempts=max_attempts, first_pause=_FIRST_PAUSE, longest_pause=_LONGEST_PAUSE)
 
 
@@ -115,7 +113,7 @@ class _Rules(Rules[Draft]):
         self.newest = latest_version(self.layout)
         with self._unless_expired():
             self.now = load_snapshot(self.place, known=self.now)
-            check_writable(self.now, self.writes)
+            check_writable(self.layout, self.now, self.writes)
 
     def draft(self) -> Draft | None:
         with self._unless_expired():
@@ -243,7 +241,7 @@ class _Rules(Rules[Draft]):
             "changelogManifestList": None,
             **({} if index_manifest is None else {"indexManifest": index_manifest}),
             "commitUser": self.user,
-            "commitIdentifier": _BATCH,
+            "commitIdentifier": BATCH,
             "commitKind": draft.kind,
             "timeMillis": max(time.time_ns() // 1_000_000, before.timestamp),
             "totalRecordCount": (old.get("totalRecordCount") or 0) + rows,

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from dv_maintenance.dv import DeletionVector
 from dv_maintenance.dv.carry import Source, carry_over
 from dv_maintenance.errors import DamagedTableError
-from dv_maintenance.files.arrays import strings
+from dv_maintenance.files.arrays import bools, strings
 from dv_maintenance.tables.gates import Input, check_replacements, check_stored, wrong
 from dv_maintenance.tables.model import FileKey
 from dv_maintenance.tables.paimon.commit.index_change import index_change, load_dv
@@ -28,7 +28,7 @@ from dv_maintenance.tables.paimon.log.entries import Entry, FileId, added_entrie
 from dv_maintenance.tables.paimon.log.index_manifest import DvEntry
 from dv_maintenance.tables.paimon.log.manifests import ADD
 from dv_maintenance.tables.paimon.log.schema import read_schema
-from dv_maintenance.tables.paimon.log.snapshots import read_snapshot_file
+from dv_maintenance.tables.paimon.log.snapshots import COMPACT, read_snapshot_file
 from dv_maintenance.tables.paimon.rows import keyed
 from dv_maintenance.tables.table import CommitOutcome, Rebased, Replacement, reasons_of
 
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.paimon.snapshot import PaimonSnapshot
     from dv_maintenance.tables.work import OutputFile
 
-_COMPACT: Final = "COMPACT"
 _COMPACTED: Final = 1
 _NO_STATS: Final = {"_MIN_VALUES": EMPTY_ROW, "_MAX_VALUES": EMPTY_ROW, "_NULL_COUNTS": []}
 _COLUMNS: Final = [
@@ -156,6 +155,7 @@ class _Commit:
     _template: Template | None = None
     _dvs: dict[str, DeletionVector] = field(default_factory=dict)
     _moved: tuple[int, bool] | None = None
+    _barred: dict[str, str] = field(default_factory=dict)
 
     def compose(self, now: PaimonSnapshot) -> Draft | None:
         self._decide(now)
@@ -180,12 +180,17 @@ class _Commit:
                 entries.append(entry)
                 if deleted:
                     fresh[entry.id] = deleted
-        return Draft(_COMPACT, tuple(entries), index_change(self.layout, now, gone, fresh, self._dvs))
+        return Draft(COMPACT, tuple(entries), index_change(self.layout, now, gone, fresh, self._dvs))
 
     def _decide(self, now: PaimonSnapshot) -> None:
         self.stay, self.lost = {}, {}
         _check_new(now, [output.uri.rpartition("/")[2] for each in self.replacements for output in each.outputs])
         found = live_files(now, {file.id[2] for file in self.live.values()})
+        self._barred = {
+            path: reason
+            for reason, files in now.barred().items()
+            for path in now.files["path"].filter(bools(files)).to_pylist()
+        }
         for each in self.replacements:
             stay = self._held(each, now, found)
             if isinstance(stay, str):
@@ -202,6 +207,8 @@ class _Commit:
             file = found.get(self.live[key].id)
             if file is None and self._compacted(now):
                 return f"another writer rewrote {key.path}, or may have"
+            if file is not None and file.key.path in self._barred:
+                return f"{key.path} may not be rewritten now: {self._barred[file.key.path]}"
             inputs.append(file)
         left = tuple(file for file in inputs if file is not None)
         none = (DeletionVector.empty(),) * len(each.outputs)
@@ -291,7 +298,7 @@ def _rows_moved(layout: Layout, since: int, version: int) -> bool:
     """Whether a snapshot after ``since`` is a compaction. Also true if one has expired, since its kind is unknown."""
     try:
         return version <= since or any(
-            read_snapshot_file(layout, number).kind == _COMPACT for number in range(since + 1, version + 1)
+            read_snapshot_file(layout, number).kind == COMPACT for number in range(since + 1, version + 1)
         )
     except FileNotFoundError:
         return True

@@ -19,6 +19,9 @@ from dv_maintenance.tables.paimon.log.documents import Document
 from dv_maintenance.tables.table import Probe
 
 USER: Final = "dv-maintenance-"
+COMPACT: Final = "COMPACT"
+BATCH: Final = 2**63 - 1
+"""Commit identifier of all batch writers."""
 """Prefix of this package's commit users."""
 
 LATEST: Final = "LATEST"

@@ -6,7 +6,10 @@ keys, and their key, sequence number and kind. The file keeps its level, its ran
 
 Paimon lets only one job at a time compact a bucket, and checks no DVs in primary-key tables. A compaction that planned
 with the old file would add its DV for that file, whose rows are then in another one. So a rewrite needs a table whose
-writers do not compact (``write-only``), and nothing that waits for a compaction: none can be under way that adds DVs.
+writers do not compact (``write-only``), and a bucket in which nothing waits for a compaction: none can be under way
+there that adds DVs. Other buckets do not matter: a compaction reads and marks rows of one bucket, and its commit
+replaces the DVs of that bucket as a whole. A streaming job that compacts remembers files beyond its commits, so none
+may be at work.
 """
 
 from __future__ import annotations
@@ -15,18 +18,21 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from dv_maintenance.errors import RefusedError
+from dv_maintenance.files.arrays import combined, flags
 from dv_maintenance.remedies import Remedy, run
-from dv_maintenance.tables.paimon.scalars import integer
+from dv_maintenance.tables.paimon.features import POSTPONE_BUCKET
+from dv_maintenance.tables.paimon.log.snapshots import BATCH, COMPACT, USER, read_snapshot_file
+from dv_maintenance.tables.paimon.scalars import integer, text
 from dv_maintenance.tables.parquet_schema import stored_schema
-from dv_maintenance.units import count
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from dv_maintenance.storage import Storage
+    from dv_maintenance.tables.paimon.layout import Layout
+    from dv_maintenance.tables.paimon.log.snapshots import SnapshotFile
     from dv_maintenance.tables.paimon.snapshot import PaimonSnapshot
     from dv_maintenance.tables.work import SourceFile
 
@@ -38,30 +44,83 @@ _NEW: Final = (
     # Statistics of all columns of the file's schema, and no index in the manifest.
     *("_VALUE_STATS", "_VALUE_STATS_COLS", "_EMBEDDED_FILE_INDEX"),
 )
+WAITS: Final = "rows of its bucket wait for a compaction (level 0), which rewrites others as well"
 _PRODUCERS: Final = frozenset({"", "none", "input", "lookup"})
 
 
 def why_not(snapshot: PaimonSnapshot) -> Iterator[str]:
-    """Why files of a primary-key table can't be rewritten one by one. The commit asks again, of the newest snapshot."""
-    options, files = snapshot.options, snapshot.files
+    """Why no file of a primary-key table can be rewritten alone. The commit asks again, of the newest snapshot."""
+    options = snapshot.options
     if not options.hides_level_0 or not options.deletion_vectors:
         yield "only Paimon can merge the rows of a primary-key table"
     if not options.flag("write-only"):
         yield (
             "its writers compact it (write-only is not true): rows that one of them replaces meanwhile could come back"
         )
-    if snapshot.hidden.num_rows:
-        yield f"{count(snapshot.hidden.num_rows, 'file')} of it wait for a compaction, which rewrites others as well"
     producer = snapshot.properties.get("changelog-producer", "").strip().lower()
     if producer not in _PRODUCERS:
         yield f"compactions make its changelog (changelog-producer={producer})"
-    with_dv = files.filter(pc.is_valid(files["dv_id"]))
-    if pc.any(pc.not_equal(pc.fill_null(with_dv["retractions"], integer(1)), integer(0))).as_py():
-        yield "a file with deleted rows has rows that only retract others, or does not say how many"
-    if pc.any(pc.greater(with_dv["extra_files"], integer(0))).as_py():
-        yield "a file with deleted rows has indexes or changelogs of its own"
-    if pc.any(pc.invert(pc.match_substring_regex(with_dv["path"], r"(?i)\.parquet$"))).as_py():
-        yield "a file with deleted rows is not a Parquet file"
+
+
+def streaming_compaction(layout: Layout, newest: SnapshotFile) -> str | None:
+    """Why no file can be rewritten now: the newest compaction by others, of the snapshots that still exist, is that of
+    a streaming job. Such a job knows the files of a bucket until two of its later checkpoints have changed other
+    buckets, however long that takes. If none is found, no such job is at work: it compacts what is written.
+    """
+    for version in range(newest.id, 0, -1):
+        try:
+            file = read_snapshot_file(layout, version)
+        except FileNotFoundError:
+            return None
+        if file.kind == COMPACT and not file.commit_user.startswith(USER):
+            if file.commit_identifier == BATCH:
+                return None
+            return (
+                f"a streaming job compacts it (snapshot {version} of {file.commit_user}) and remembers its files: rows "
+                "that it replaces later could come back. Stop that job while files are rewritten"
+            )
+    return None
+
+
+def barred(snapshot: PaimonSnapshot) -> dict[str, Any]:
+    """See ``Snapshot.barred``: of the files with a DV."""
+    files = snapshot.files
+    both = run("engine-sql", f"{snapshot.table} purge")
+    reasons = {
+        f"{WAITS}: purge after it, or let {both} do both": _waiting(snapshot),
+        "rows in it only retract others, or it does not say how many: only Paimon rewrites it": pc.not_equal(
+            pc.fill_null(files["retractions"], integer(1)), integer(0)
+        ),
+        "it has an index or a changelog of its own: only Paimon rewrites it": pc.greater(
+            files["extra_files"], integer(0)
+        ),
+        "it is not a Parquet file: only Paimon rewrites it": pc.invert(
+            pc.match_substring_regex(files["path"], r"(?i)\.parquet$")
+        ),
+    }
+    left = flags(pc.is_valid(files["dv_id"]))
+    found = {}
+    for reason, each in reasons.items():
+        mask = left & flags(each)
+        left = left & ~mask
+        if mask.any():
+            found[reason] = mask
+    return found
+
+
+def _waiting(snapshot: PaimonSnapshot) -> pa.ChunkedArray:
+    """Whether rows wait for a compaction in the bucket of each file, or in no bucket yet of its partition."""
+    hidden = snapshot.hidden
+    anywhere = hidden.filter(pc.equal(hidden["bucket"], integer(POSTPONE_BUCKET)))
+    return pc.or_(
+        pc.is_in(_places(snapshot.files), value_set=combined(_places(hidden))),
+        pc.is_in(snapshot.files["partition_code"], value_set=combined(anywhere["partition_code"])),
+    )
+
+
+def _places(files: pa.Table) -> pa.ChunkedArray:
+    names = (files[name].cast(pa.string()) for name in ("partition_code", "bucket"))
+    return pc.binary_join_element_wise(*names, text("/"))
 
 
 def as_stored(snapshot: PaimonSnapshot, storage: Storage, source: SourceFile) -> tuple[SourceFile, pa.Schema]:

@@ -10,14 +10,13 @@ from dv_maintenance.errors import DamagedTableError, UnsupportedFeatureError
 from dv_maintenance.tables.paimon.features import Options
 from dv_maintenance.tables.paimon.layout import INDEX, SNAPSHOT, Layout, numbered
 from dv_maintenance.tables.paimon.log.index_manifest import IndexManifest
-from dv_maintenance.tables.paimon.log.snapshots import SnapshotFile, read_snapshot_file
+from dv_maintenance.tables.paimon.log.snapshots import COMPACT, SnapshotFile, read_snapshot_file
 from dv_maintenance.tables.parallel import in_parallel
 from dv_maintenance.units import count, format_size, parse_count
 
 # How many snapshots are searched for a compaction, and Paimon's default for snapshot.num-retained.min.
 _SEARCHED: Final = 20
 _KEPT: Final = 10
-_COMPACT: Final = "COMPACT"
 
 
 def index_garbage(layout: Layout, index: IndexManifest) -> list[str]:
@@ -38,7 +37,7 @@ def last_compaction(layout: Layout, newest: SnapshotFile) -> list[str]:
     """The last compaction among the newest snapshots, for tables with files that wait for one."""
     ids = list(range(newest.id, max(0, newest.id - _SEARCHED), -1))
     found = [each for each in in_parallel(layout.storage, ids, partial(_snapshot, layout)) if each is not None]
-    last = next((each for each in found if each.kind == _COMPACT), None)
+    last = next((each for each in found if each.kind == COMPACT), None)
     if last is None:
         return [f"none of its newest {count(len(found), 'snapshot')} is a compaction"]
     ago = "the newest one" if last.id == newest.id else f"{newest.id - last.id} before the newest one"
