@@ -387,9 +387,14 @@ public class PaimonJudge {
         BatchTableWrite write = table.newBatchWriteBuilder().newWrite();
         write.withIOManager(IOManager.create(scratch));
         int first = told.has("kinds") ? 1 : 0;
+        RowType type = table.rowType();
+        if (told.has("lineage")) {
+            type = SpecialFields.rowTypeWithRowTracking(type, false, true);
+            write.withWriteType(type);
+        }
         for (Object each : get(told, "rows")) {
             JsonNode values = (JsonNode) each;
-            GenericRow row = row(table.rowType(), values, first);
+            GenericRow row = row(type, values, first);
             if (first == 1) {
                 row.setRowKind(RowKind.fromShortString(get(values, 0).asText()));
             }

@@ -181,9 +181,12 @@ class PaimonEngine:
         where: Callable[[Row], bool],
         *,
         new: Iterable[Sequence[Any]] | None = None,
+        lineage: bool = False,
     ) -> int:
-        """What DELETE does to an append table, or with rows to append what UPDATE and MERGE do; how many rows."""
-        finish, rows = self._stage(table, where, new, None)
+        """What DELETE does to an append table, or with rows to append what UPDATE and MERGE do; how many rows.
+        ``lineage``: the new rows end in an id and a sequence number, null where the row has changed.
+        """
+        finish, rows = self._stage(table, where, new, None, lineage or None)
         finish()
         return rows
 
@@ -199,6 +202,7 @@ class PaimonEngine:
         where: Callable[[Row], bool],
         new: Iterable[Sequence[Any]] | None,
         stage: str | None,
+        lineage: bool | None = None,
     ) -> tuple[Callable[[], None], int]:
         found = self._call("rows", table, placed=True)
         positions: dict[str, list[int]] = {}
@@ -208,7 +212,7 @@ class PaimonEngine:
         rows = None if new is None else plain(list(new))
 
         def staged(stage: str | None) -> None:
-            self._call("delete", table, positions=positions, rows=rows, stage=stage)
+            self._call("delete", table, positions=positions, rows=rows, stage=stage, lineage=lineage)
 
         total = sum(map(len, positions.values()))
         if stage is None:

@@ -10,7 +10,7 @@ from dv_maintenance.errors import RefusedError
 from dv_maintenance.remedies import Remedy, run
 from dv_maintenance.tables.paimon.features import check_rows_readable
 from dv_maintenance.tables.paimon.log.index_manifest import DELETION_VECTORS
-from dv_maintenance.tables.paimon.rows import keyed
+from dv_maintenance.tables.paimon.rows import keyed, lineage
 from dv_maintenance.tables.paimon.rows.formats import WRITTEN, format_of
 from dv_maintenance.tables.paimon.rows.types import parts_of
 from dv_maintenance.tables.paimon.scalars import integer
@@ -76,8 +76,13 @@ def _reasons(snapshot: PaimonSnapshot, operation: str) -> Iterator[str]:
         yield from keyed.why_not(snapshot)
     elif options.primary_key:
         yield "only Paimon can merge the rows of a primary-key table"
-    if options.flag("row-tracking.enabled") or options.data_evolution:
-        yield "a rewrite would have to keep the ids of its rows (row-tracking.enabled)"
+    if options.data_evolution:
+        yield (
+            "files of different columns share ranges of row ids without gaps (data-evolution.enabled): only Paimon can "
+            "give its rows new ids"
+        )
+    elif lineage.tracks(options) and operation == "rewrite" and lineage.lacks_ids(snapshot):
+        yield "some of its files are older than row tracking, and have no row ids (row-tracking.enabled)"
     bucket = snapshot.properties.get("bucket", "").strip()
     if not alone and (bucket not in {"", str(_UNAWARE)} or _has_buckets(snapshot)):
         yield "the table's rows are in buckets, whose order matters"

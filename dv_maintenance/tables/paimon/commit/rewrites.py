@@ -29,7 +29,8 @@ from dv_maintenance.tables.paimon.log.index_manifest import DvEntry
 from dv_maintenance.tables.paimon.log.manifests import ADD
 from dv_maintenance.tables.paimon.log.schema import read_schema
 from dv_maintenance.tables.paimon.log.snapshots import COMPACT, read_snapshot_file
-from dv_maintenance.tables.paimon.rows import keyed
+from dv_maintenance.tables.paimon.rows import keyed, lineage
+from dv_maintenance.tables.paimon.rows.lineage import with_lineage
 from dv_maintenance.tables.table import CommitOutcome, Rebased, Replacement, reasons_of
 
 if TYPE_CHECKING:
@@ -260,7 +261,8 @@ class _Commit:
 
     def _addition(self, output: OutputFile, inputs: Sequence[Entry], now: PaimonSnapshot) -> Entry:
         """The manifest entry of a new file, with the schema of the table's newest manifests."""
-        template, schema, first = self._template, self.base.table_schema, inputs[0]
+        template, first = self._template, inputs[0]
+        schema = with_lineage(self.base.table_schema, self.base.options)
         if now.options.primary_key:
             schema = read_schema(self.layout, first.file["_SCHEMA_ID"])
         assert template is not None, "templates are read before the first entry"
@@ -280,6 +282,7 @@ class _Commit:
             "_CREATION_TIME": output.modified or time.time_ns() // 1_000_000,
             "_DELETE_ROW_COUNT": 0,
             "_FILE_SOURCE": _COMPACTED,
+            "_WRITE_COLS": [each.name for each in schema.fields] if lineage.tracks(self.base.options) else None,
         }
         if now.options.primary_key:
             values = keyed.rewritten(first.file, values)

@@ -20,13 +20,14 @@ import pyarrow as pa
 from dv_maintenance.errors import DamagedTableError, UnsupportedFeatureError
 from dv_maintenance.files.arrays import int64s
 from dv_maintenance.tables.paimon.log.schema import Schema
+from dv_maintenance.tables.paimon.rows.lineage import LINEAGE
 from dv_maintenance.tables.paimon.rows.types import Field
 
 PARTS_OF: Final = "part_of"
 """Column in the table of files that together hold the same rows: the path of their anchor."""
 
-# System columns that a file may have besides the table's columns.
-_SYSTEM: Final = frozenset({"_ROW_ID", "_SEQUENCE_NUMBER"})
+# Columns that a file may have besides the table's columns.
+_SYSTEM: Final = frozenset(each.name for each in LINEAGE)
 _NEXT: Final = "read the table with Paimon itself, for example through its Spark connector"
 
 

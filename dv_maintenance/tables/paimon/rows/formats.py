@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from dv_maintenance.errors import RefusedError
+from dv_maintenance.tables.paimon.rows.lineage import with_lineage
 from dv_maintenance.tables.paimon.rows.types import DataType, Field, arrow_field, arrow_type, parts_of
 
 if TYPE_CHECKING:
@@ -43,8 +44,8 @@ def format_of(snapshot: PaimonSnapshot) -> str:
 
 
 def arrow_fields(snapshot: PaimonSnapshot) -> list[pa.Field]:
-    """The columns of the newest schema as they are written. Columns of ORC files carry their ids as ``paimon.id``."""
-    fields = snapshot.table_schema.fields
+    """The columns of new files. Those of ORC files carry their ids as ``paimon.id``."""
+    fields = with_lineage(snapshot.table_schema, snapshot.options).fields
     return [_identified(each) if format_of(snapshot) == "orc" else arrow_field(each) for each in fields]
 
 

@@ -13,8 +13,9 @@ from dv_maintenance.files.arrays import strings
 from dv_maintenance.tables.bins import taken
 from dv_maintenance.tables.paimon.commit.value_stats import stats_columns
 from dv_maintenance.tables.paimon.log.schema import Schema, read_schema
-from dv_maintenance.tables.paimon.rows import keyed
+from dv_maintenance.tables.paimon.rows import keyed, lineage
 from dv_maintenance.tables.paimon.rows.formats import arrow_fields, check_instants, codec_of, format_of
+from dv_maintenance.tables.paimon.rows.lineage import with_lineage
 from dv_maintenance.tables.paimon.rows.tasks import COLUMNS, field_in, instants, source_of
 from dv_maintenance.tables.paimon.writable import refused
 from dv_maintenance.tables.work import RewriteBin, RewriteTask, ScanTask, SourceFile
@@ -42,7 +43,8 @@ def rewrite_tasks(
         timestamps would change in files of the table's format; or the folder of a bucket is a link.
     UnsupportedFeatureError : a column had another type when a file was written, and its values would have to be cast.
     """
-    kind, codec, stats = format_of(snapshot), codec_of(snapshot, compression), stats_columns(snapshot.table_schema)
+    kind, codec = format_of(snapshot), codec_of(snapshot, compression)
+    stats = stats_columns(with_lineage(snapshot.table_schema, snapshot.options))
     schemas = {snapshot.table_schema.id: snapshot.table_schema}
     found = _sources(layout, snapshot, bins, schemas)
     live = {source.key: (row["partition"], (row, source)) for row, source in found}
@@ -92,13 +94,16 @@ def _sources(
     paths = strings(sorted({key.path for wanted in bins for key in wanted.inputs}))
     chosen = snapshot.files.filter(pc.is_in(snapshot.files["path"], value_set=paths))
     shapes: dict[int, pa.Schema | None] = {}
-    for row in chosen.select([*COLUMNS, "partition"]).to_pylist():
+    options = snapshot.options
+    for row in chosen.select([*COLUMNS, *lineage.COLUMNS, "partition"]).to_pylist():
         schema_id = row["schema_id"]
         if schema_id not in shapes:
             if schema_id not in schemas:
                 schemas[schema_id] = read_schema(layout, schema_id)
-            shapes[schema_id] = _shape(snapshot.table_schema, schemas[schema_id])
-        yield row, replace(source_of(layout, snapshot, row), schema=shapes[schema_id])
+            newest, stored = (with_lineage(each, options) for each in (snapshot.table_schema, schemas[schema_id]))
+            shapes[schema_id] = _shape(newest, stored)
+        source = source_of(layout, snapshot, row)
+        yield row, replace(source, schema=shapes[schema_id], row_defaults=lineage.row_defaults(row, options))
 
 
 def _shape(newest: Schema, stored: Schema) -> pa.Schema | None:

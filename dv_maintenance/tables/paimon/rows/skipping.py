@@ -21,6 +21,7 @@ from dv_maintenance.tables.paimon.log.binary_row import Moment, decode_row
 from dv_maintenance.tables.paimon.log.entries import FileId
 from dv_maintenance.tables.paimon.log.manifests import ADD, avro_records, manifest_files
 from dv_maintenance.tables.paimon.log.schema import Schema, read_schema
+from dv_maintenance.tables.paimon.rows.lineage import LINEAGE
 from dv_maintenance.tables.paimon.rows.types import Field
 from dv_maintenance.tables.predicate import Bounds, Column, Predicate, bind, columns_of, exactly, may_be_true
 
@@ -130,7 +131,7 @@ def _bounds(
 
 def _of_file(file: Mapping[str, Any], schema: Schema, columns: list[Field]) -> _Known:
     """The known bounds of one file. ``schema``: the file's schema. Bounds of columns with another type are unknown."""
-    by_name = {each.name: each for each in schema.fields}
+    by_name = {each.name: each for each in (*schema.fields, *LINEAGE)}
     # Without a list of columns, statistics cover all columns of the file.
     names = file.get("_VALUE_STATS_COLS")
     if names is None:
