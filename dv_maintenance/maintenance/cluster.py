@@ -28,6 +28,7 @@ from dv_maintenance.maintenance.planning.steps import MaintenancePlan, PlanStep,
 from dv_maintenance.maintenance.zorder import orderable
 from dv_maintenance.remedies import Remedy, run
 from dv_maintenance.tables.capabilities import OrderableTable
+from dv_maintenance.tables.columns import field_at, quoted, text_of
 
 if TYPE_CHECKING:
     from dv_maintenance.engine import Engine
@@ -85,14 +86,14 @@ def plan_cluster(
             ),
         )
     for path in columns:
-        if len(path) > 1 or not orderable(snapshot.schema.field(path[0]).type):
+        if not orderable(type_ := field_at(path, snapshot.schema).type):
             raise RefusedError(
-                f"the table is clustered by {'.'.join(path)}, and nested columns can't be ordered here",
+                f"the table is clustered by {quoted(path)}, and values of type {type_} can't be ordered here",
                 table=snapshot.table,
                 version=snapshot.version,
                 next_step="cluster it with OPTIMIZE of its engine; purge and optimize keep what is clustered",
             )
-    names = tuple(path[0] for path in columns)
+    names = tuple(text_of(path, snapshot.schema) for path in columns)
     policy = Policy.from_mapping({"target_file_size": target_size}, "the selection")
     facts, target, units = file_facts(snapshot), target_file_size(policy, snapshot), snapshot.units()
     units = np.full(len(facts), -1) if units is None else units

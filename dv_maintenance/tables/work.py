@@ -140,7 +140,8 @@ def _schema_of(text: str) -> pa.Schema:
 class RewriteBin:
     """Logical files of one partition that a plan merges into new files.
 
-    order_by : columns (logical names) to order the rows by, along a space-filling curve; none: rows keep their order.
+    order_by : columns (logical names, see ``columns.text_of``) to order the rows by, along a space-filling curve; none:
+        rows keep their order.
     """
 
     id: str
@@ -157,7 +158,7 @@ class RewriteTask:
     file_name : template of a new file's name, with ``{uuid}`` (required), ``{task}``, ``{codec}`` and
         ``{number}``, that of the file among those of its task.
     stats_columns : leaf columns, as tuples of field names, whose statistics the result reports.
-    order_by : fields of the scan's schema, see ``RewriteBin``.
+    order_by : fields of the scan's schema, as paths, see ``RewriteBin``.
     format : of the new files, ``parquet`` or ``orc``.
     compression : codec of new files, as engines name it.
     compression_required : whether the table or the policy names ``compression``, so that no file may have another one.
@@ -172,7 +173,7 @@ class RewriteTask:
     target_bytes: int
     compression: str = "snappy"
     stats_columns: tuple[tuple[str, ...], ...] = ()
-    order_by: tuple[str, ...] = ()
+    order_by: tuple[tuple[str, ...], ...] = ()
     file_name: str = "part-{task}-{uuid}{codec}.parquet"
     format: str = "parquet"
     compression_required: bool = True
@@ -185,7 +186,7 @@ class RewriteTask:
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> RewriteTask:
         columns = tuple(tuple(column) for column in body["stats_columns"])
-        order_by = tuple(body["order_by"])
+        order_by = tuple(tuple(column) for column in body["order_by"])
         scan = ScanTask.from_json(body["scan"])
         return cls(**{**body, "scan": scan, "stats_columns": columns, "order_by": order_by})
 

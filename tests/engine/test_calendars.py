@@ -247,7 +247,9 @@ def test_row_groups_are_skipped_by_what_the_table_means(tmp_path: Path) -> None:
     assert read(Compare(("d",), "=", date(1970, 1, 26))) == [D1 + 2, D1500 - 10, 20, 30]
 
 
-def task_of(tmp_path: Path, schema: pa.Schema, *sources: SourceFile, order_by: tuple[str, ...] = ()) -> RewriteTask:
+def task_of(
+    tmp_path: Path, schema: pa.Schema, *sources: SourceFile, order_by: tuple[tuple[str, ...], ...] = ()
+) -> RewriteTask:
     (tmp_path / "out").mkdir(exist_ok=True)
     out = (tmp_path / "out").as_uri()
     columns = tuple((name,) for name in schema.names)
@@ -286,10 +288,10 @@ def test_new_files_say_no_more_of_old_dates_than_their_sources(tmp_path: Path) -
         ([D1, 8], False, D1),
         ([D1 + 2, 7], True, D1 + 2),
     ]
-    assert outputs(task_of(tmp_path, schema, modern, unsaid, order_by=("d",))) == [([D1, 7, 8], False, D1)]
-    assert outputs(task_of(tmp_path, schema, modern, said, order_by=("d",))) == [([D1 + 2, 7], True, D1 + 2)]
+    assert outputs(task_of(tmp_path, schema, modern, unsaid, order_by=(("d",),))) == [([D1, 7, 8], False, D1)]
+    assert outputs(task_of(tmp_path, schema, modern, said, order_by=(("d",),))) == [([D1 + 2, 7], True, D1 + 2)]
     with pytest.raises(RefusedError, match=r"only some of them name the calendar"):
-        outputs(task_of(tmp_path, schema, unsaid, said, order_by=("d",)))
+        outputs(task_of(tmp_path, schema, unsaid, said, order_by=(("d",),)))
 
 
 def test_tables_whose_readers_look_at_no_keys_have_nothing_unsaid(tmp_path: Path) -> None:
@@ -298,7 +300,7 @@ def test_tables_whose_readers_look_at_no_keys_have_nothing_unsaid(tmp_path: Path
     said = write(tmp_path / "said.parquet", pa.table({"d": days([D1 + 2])}), NEW_YORK)
     of_paimon = [replace(source, spark_keys=False) for source in (unsaid, said)]
     assert outputs(task_of(tmp_path, schema, *of_paimon)) == [([D1, 8, D1 + 2], True, D1)]
-    assert outputs(task_of(tmp_path, schema, *of_paimon, order_by=("d",))) == [([D1, D1 + 2, 8], True, D1)]
+    assert outputs(task_of(tmp_path, schema, *of_paimon, order_by=(("d",),))) == [([D1, D1 + 2, 8], True, D1)]
 
 
 def test_int96_of_no_version_stays_unsaid(tmp_path: Path) -> None:

@@ -66,7 +66,7 @@ def test_a_rewrite_in_order_keeps_every_live_row_and_narrows_the_files(lake: Any
         deleted = range(seed, 3000, 7)
         sources.append(replace(source, dv=lake.dv(deleted)))
         expected += [row for at, row in enumerate(table.to_pylist()) if at not in set(deleted)]
-    task = lake.task(sources, table.schema, target_bytes=12_000, order_by=("x", "y"))
+    task = lake.task(sources, table.schema, target_bytes=12_000, order_by=(("x",), ("y",)))
     result = rewrite(task)
     outputs = [lake.read(output.uri) for output in result.outputs]
     found = [row for output in outputs for row in output.to_pylist()]
@@ -82,7 +82,7 @@ def test_a_rewrite_in_order_keeps_every_live_row_and_narrows_the_files(lake: Any
 def test_a_bucket_of_equal_rows_is_passed_on_as_it_is(lake: Any, small_buckets: None, monkeypatch: Any) -> None:
     monkeypatch.setattr(ordering, "_SKEWED", 0)
     table = pa.table({"n": range(5000), "x": [1] * 5000})
-    result = rewrite(lake.task([lake.write(table)], table.schema, order_by=("x",)))
+    result = rewrite(lake.task([lake.write(table)], table.schema, order_by=(("x",),)))
     [output] = result.outputs
     assert lake.read(output.uri).sort_by("n").equals(table)
 
@@ -91,9 +91,9 @@ def test_nothing_is_left_in_the_temporary_folder(lake: Any, tmp_path: Any, monke
     monkeypatch.setattr(ordering.tempfile, "tempdir", str(tmp_path / "spill"))
     (tmp_path / "spill").mkdir()
     table = cells(1, 100)
-    rewrite(lake.task([lake.write(table)], table.schema, order_by=("y",)))
+    rewrite(lake.task([lake.write(table)], table.schema, order_by=(("y",),)))
     with pytest.raises(Exception, match="rows"):
-        rewrite(lake.task([replace(lake.write(table), rows=7)], table.schema, order_by=("y",)))
+        rewrite(lake.task([replace(lake.write(table), rows=7)], table.schema, order_by=(("y",),)))
     assert list((tmp_path / "spill").iterdir()) == []
-    empty = rewrite(lake.task([replace(lake.write(table), dv=lake.dv(range(100)))], table.schema, order_by=("y",)))
+    empty = rewrite(lake.task([replace(lake.write(table), dv=lake.dv(range(100)))], table.schema, order_by=(("y",),)))
     assert empty.outputs == ()

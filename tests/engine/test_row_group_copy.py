@@ -318,7 +318,7 @@ INTS = pa.table({"i": pa.array(range(ROWS), pa.int64()), "s": [str(row) for row 
         (pa.schema([INTS.schema.field("s"), INTS.schema.field("i")]), {}),
         (INTS.schema.set(0, pa.field("i", pa.int64(), metadata={"PARQUET:field_id": "1"})), {}),
         (INTS.schema, {"compression": "zstd"}),
-        (INTS.schema, {"order_by": ("i",)}),
+        (INTS.schema, {"order_by": (("i",),)}),
         (INTS.schema, {"target_bytes": 500}),
     ],
     ids=["a new column", "one dropped", "another order", "field ids", "another codec", "ordered", "small files"],

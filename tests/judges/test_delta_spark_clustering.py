@@ -206,3 +206,74 @@ def test_odd_names_are_spelled_alike(delta_spark: SparkSession, tmp_path: Path) 
     made.sql("INSERT INTO {t} VALUES (3, 4, 5, 6)")
     made.optimize()
     assert cluster(open_table(str(made.path)), LocalEngine()).steps == ()
+
+
+NESTED_QUERIES = ("a.id = 100", "a.id between 2000 and 2200", "a.b.`x.y` = 77", "a.b.`x.y` < 50 and a.id > 3000")
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("properties", [DV, EVERYTHING])
+def test_nested_columns_are_clustered_here_and_there(
+    properties: str, delta_spark: SparkSession, tmp_path: Path
+) -> None:
+    """Also where a struct is null."""
+    session = cheap(delta_spark)
+    for key, value in SMALL.items():
+        session.conf.set(key, value)
+    mapped = "columnMapping" in properties
+    made = Made(session, tmp_path / "t", IDS if mapped else "")
+    odd = "`x.y`" if mapped else "xy"
+    queries = [each if mapped else each.replace("`x.y`", odd) for each in NESTED_QUERIES]
+    made.sql(
+        f"CREATE TABLE {{t}} (s STRING, a STRUCT<t: STRING, id: BIGINT, b: STRUCT<{odd}: INT>>) USING delta "
+        f"CLUSTER BY (a.b.{odd}, a.id) TBLPROPERTIES ({properties})"
+    )
+
+    def insert(first: int, last: int) -> None:
+        made.sql(
+            "INSERT INTO {t} SELECT /*+ COALESCE(1) */ 's', IF(id % 50 = 49, NULL, named_struct('t', 't', 'id', id, "
+            f"'b', IF(id % 50 = 48, NULL, named_struct('{odd.strip('`')}', cast(id * 7919 % 1000 as int))))) "
+            f"FROM range({first}, {last})"
+        )
+
+    def read(made: Made) -> int:
+        return sum(made.read(where) for where in queries)
+
+    insert(0, 5000)
+    made.optimize()
+    (columns,) = clustered_by(made)
+    insert(5000, 9000)
+    made.sql("DELETE FROM {t} WHERE a.id % 7 = 0")
+    if mapped:
+        made.sql("ALTER TABLE {t} RENAME COLUMN a.id TO key")
+        made.sql("ALTER TABLE {t} RENAME COLUMN a.key TO id")
+    before = made.rows()
+    twin = Made(made.spark, tmp_path / "twin")
+    shutil.copytree(made.path, twin.path)
+    kept = Made(made.spark, tmp_path / "kept", made.ids)
+    shutil.copytree(made.path, kept.path)
+
+    report = cluster(open_table(str(made.path)), LocalEngine(), target_size=9000)
+    assert report.verified, report.problems
+    assert made.rows() == before
+    assert clustered_by(made) == {columns}
+    assert made.loose() == 0
+    assert made.optimize() == (0, 0)
+    assert made.optimize("FULL") == (0, 0)
+    twin.optimize()
+    assert read(made) <= 1.8 * read(twin), "a Z-curve, next to its Hilbert curve"
+    assert cluster(open_table(str(made.path)), LocalEngine()).steps == ()
+    insert(9000, 9100)
+    assert made.optimize()[0] == 1
+
+    # A purge keeps what is clustered, and the statistics that queries skip by.
+    report = purge(open_table(str(kept.path)), LocalEngine())
+    assert report.verified
+    assert kept.rows() == before
+    loose = kept.loose()
+    assert kept.optimize()[0] == loose > 0
+
+
+def clustered_by(made: Made) -> set[str]:
+    tags = open_table(str(made.path)).snapshot().files["tags"].to_pylist()
+    return {dict(each)["ZCUBE_ZORDER_BY"] for each in tags}

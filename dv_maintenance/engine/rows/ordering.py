@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from dv_maintenance.engine.parquet.footer import MAX_BATCH_ROWS
 from dv_maintenance.engine.rows.curve import Curve, arrow_numbers
 from dv_maintenance.engine.scan import open_source
+from dv_maintenance.files.arrays import combined
 
 if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
@@ -36,6 +37,16 @@ _SKEWED = 8
 _PLACE = "place on the curve"
 
 
+Path = tuple[str, ...]
+"""A top-level column, or a field of a struct in one."""
+
+
+def _keys(rows: pa.RecordBatch | pa.Table, columns: Sequence[Path]) -> pa.Table:
+    """The values of the columns, named by their position. A field of a null struct is null."""
+    found = [rows.column(top) if not rest else pc.struct_field(rows.column(top), rest) for top, *rest in columns]
+    return pa.Table.from_arrays(found, names=[str(at) for at in range(len(columns))])
+
+
 def _every(batch: pa.RecordBatch, step: int) -> pa.RecordBatch:
     return batch if step == 1 else batch.take(arrow_numbers(np.arange(0, batch.num_rows, step)))
 
@@ -48,21 +59,22 @@ class Ordering:
     """
 
     @classmethod
-    def of(cls, task: ScanTask, columns: Sequence[str], storage: Storage) -> Self:
+    def of(cls, task: ScanTask, columns: Sequence[Path], storage: Storage) -> Self:
         """For the live rows of the task's sources. Reads only ``columns``, once. Raises as ``scan.scan``."""
-        keys = replace(task, schema=pa.schema([task.schema.field(name) for name in columns]))
+        tops = dict.fromkeys(path[0] for path in columns)
+        keys = replace(task, schema=pa.schema([task.schema.field(name) for name in tops]))
         step = max(1, sum(source.rows or 0 for source in task.sources) // _SAMPLE_ROWS)
-        parts = [keys.schema.empty_table()]
+        parts = [_keys(keys.schema.empty_table(), columns)]
         for source in task.sources:
             with open_source(source, keys, storage) as reader:
-                parts += [pa.Table.from_batches([_every(batch, step)]) for batch in reader.batches()]
+                parts += [_keys(_every(batch, step), columns) for batch in reader.batches()]
         sample = pa.concat_tables(parts)
         curve = Curve.of_sample(sample)
         places = np.sort(curve.places([column.combine_chunks() for column in sample.columns]))
         return cls(task.schema, columns, curve, places, sum(source.size for source in task.sources))
 
     def __init__(
-        self, schema: pa.Schema, columns: Sequence[str], curve: Curve, sample: Any, encoded_bytes: int
+        self, schema: pa.Schema, columns: Sequence[Path], curve: Curve, sample: Any, encoded_bytes: int
     ) -> None:
         self._schema = schema
         self._columns = tuple(columns)
@@ -86,7 +98,7 @@ class Ordering:
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Distribute the rows of a batch of the schema."""
-        places = self._curve.places([batch.column(name) for name in self._columns])
+        places = self._curve.places([combined(each) for each in _keys(batch, self._columns).columns])
         batch = batch.append_column(_PLACE, arrow_numbers(places))
         buckets: Any = np.searchsorted(self._bounds, places, side="right")
         order = np.argsort(buckets, kind="stable")
@@ -113,7 +125,7 @@ class Ordering:
             os.unlink(path)
 
     def _sorted(self, table: pa.Table) -> pa.Table:
-        keys = table.select([_PLACE, *self._columns])
+        keys = _keys(table, self._columns).add_column(0, _PLACE, table[_PLACE])
         order = pc.sort_indices(keys, sort_keys=[(name, "ascending") for name in keys.column_names])
         return table.combine_chunks().take(order)
 

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from dv_maintenance.dv import DeletionVector, DvDescriptor
 from dv_maintenance.errors import DamagedTableError
 from dv_maintenance.storage import Storage
+from dv_maintenance.tables.columns import path_of
 from dv_maintenance.tables.delta.commit.conflicts import Since, layout_change, lost_replacements
 from dv_maintenance.tables.delta.commit.dv_files import CommitDvs
 from dv_maintenance.tables.delta.commit.live_file import LiveFile
@@ -174,7 +175,8 @@ class _Commit:
     def _tagged(self, replacement: Replacement) -> Action:
         """What each new file says of itself, beside its rows."""
         sources = [self.live[key] for key in replacement.inputs]
-        unit, provider = new_unit(replacement.unit, replacement.order_by) if replacement.unit else shared_unit(sources)
+        columns = [path_of(name, self.base.schema) for name in replacement.order_by]
+        unit, provider = new_unit(replacement.unit, columns) if replacement.unit else shared_unit(sources)
         order = {} if replacement.unit else order_tags(replacement.order_by, sources)
         tags = {**file_tags(self.base.protocol), **unit, **order}
         return {**({"tags": tags} if tags else {}), **({"clusteringProvider": provider} if provider else {})}

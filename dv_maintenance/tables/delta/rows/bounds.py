@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from dv_maintenance.tables.bounds import columns_of, table_of
+from dv_maintenance.tables.columns import field_at, path_of
 from dv_maintenance.tables.delta.log.columns import int32s, numbers, strings
 from dv_maintenance.tables.delta.log.replay import replay
 from dv_maintenance.tables.delta.rows.partitions import is_local_time, partition_columns
@@ -33,18 +34,19 @@ def column_bounds(storage: Storage, snapshot: DeltaSnapshot, columns: Sequence[s
     DamagedTableError : the log cannot be trusted.
     """
     partitions = {column.name: column for column in partition_columns(snapshot.metadata)}
-    wanted = [name for name in dict.fromkeys(columns) if name in snapshot.schema.names]
+    paths = {name: path_of(name, snapshot.schema) for name in dict.fromkeys(columns)}
+    wanted = {name: path for name, path in paths.items() if path[0] in snapshot.schema.names}
     bounds = {name: _of_partition(snapshot, partitions[name]) for name in wanted if name in partitions}
-    stored = [
-        StatsColumn.of((name,), snapshot.schema)
-        for name in wanted
-        if name not in partitions and _is_bounded(snapshot.schema.field(name))
-    ]
+    stored = {
+        name: StatsColumn.of(path, snapshot.schema)
+        for name, path in wanted.items()
+        if name not in partitions and _is_bounded(field_at(path, snapshot.schema))
+    }
     if stored and snapshot.files.num_rows and not snapshot.duplicate_paths:
         statistics = _statistics(storage, snapshot)
-        for column in stored:
+        for name, column in stored.items():
             known = [stats_bounds(stats, column) for stats in statistics]
-            bounds[column.column[0]] = columns_of(table_of(known, column.type), snapshot.files["physical_rows"])
+            bounds[name] = columns_of(table_of(known, column.type), snapshot.files["physical_rows"])
     return bounds
 
 

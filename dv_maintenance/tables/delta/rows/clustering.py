@@ -9,7 +9,7 @@ alone: a file without them is clustered (again). So a new file keeps them if all
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from dv_maintenance.errors import DamagedTableError
 from dv_maintenance.files.arrays import combined
+from dv_maintenance.tables.columns import quoted
 from dv_maintenance.tables.delta.log.columns import flags, numbers, strings
 from dv_maintenance.tables.delta.rows.schema import physical_name
 from dv_maintenance.tables.delta.rows.shredded import may_be_shredded
@@ -32,8 +33,6 @@ _UNIT, _COLUMNS, _PROVIDER = "ZCUBE_ID", "ZCUBE_ZORDER_BY", "liquid"
 _TAGS: Final = (_UNIT, _COLUMNS, "ZCUBE_ZORDER_CURVE")
 # The number of a file in its run, by which the run's files are in the order of the curve.
 _NUMBER: Final = re.compile(r"(?:.*/)?part-((?:\d{5}-)+)")
-
-_PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def clustering_columns(domains: Mapping[str, str | None]) -> tuple[tuple[str, ...], ...]:
@@ -64,24 +63,20 @@ def _logical(path: Sequence[str], fields: Any) -> tuple[str, ...]:
 
 def clustered(snapshot: DeltaSnapshot) -> list[bool]:
     """See ``OrderableTable.clustered``."""
-    wanted = _columns_text([_quoted(path) for path in clustered_by(snapshot)])
+    wanted = _columns_text(clustered_by(snapshot))
     found = pc.map_lookup(snapshot.files["tags"], _COLUMNS, "first").to_pylist()
     by = snapshot.files["clustering_provider"].to_pylist()
     return [each == wanted and provider in (None, _PROVIDER) for each, provider in zip(found, by, strict=True)]
 
 
-def new_unit(unit: str, columns: Sequence[str]) -> tuple[dict[str, str], str]:
-    """The tags and the provider of a file that was clustered here, by top-level columns."""
-    return {_UNIT: unit, _COLUMNS: _columns_text([_quoted([name]) for name in columns])}, _PROVIDER
+def new_unit(unit: str, columns: Iterable[Sequence[str]]) -> tuple[dict[str, str], str]:
+    """The tags and the provider of a file that was clustered here. ``columns``: as paths of logical names."""
+    return {_UNIT: unit, _COLUMNS: _columns_text(columns)}, _PROVIDER
 
 
-def _columns_text(names: Sequence[str]) -> str:
-    return orjson.dumps(list(names)).decode()
-
-
-def _quoted(path: Sequence[str]) -> str:
+def _columns_text(columns: Iterable[Sequence[str]]) -> str:
     """As Spark quotes names: ``ZCUBE_ZORDER_BY`` is compared as text."""
-    return ".".join(name if _PLAIN.fullmatch(name) else f"`{name.replace('`', '``')}`" for name in path)
+    return orjson.dumps([quoted(path) for path in columns]).decode()
 
 
 def units(snapshot: DeltaSnapshot) -> Any:

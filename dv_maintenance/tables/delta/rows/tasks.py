@@ -15,14 +15,15 @@ from dv_maintenance.dv import DvDescriptor
 from dv_maintenance.errors import DamagedDeletionVectorError, DamagedTableError, RefusedError
 from dv_maintenance.storage import RawName
 from dv_maintenance.tables.bins import taken
-from dv_maintenance.tables.columns import check_columns
+from dv_maintenance.tables.columns import check_columns, path_of
 from dv_maintenance.tables.delta.log.columns import strings
 from dv_maintenance.tables.delta.rows.clustering import clustering_columns, kept_number, new_number
 from dv_maintenance.tables.delta.rows.layout import file_schema, row_id_field, stores_partitions
 from dv_maintenance.tables.delta.rows.partitions import constants, hive_folder, partition_columns
 from dv_maintenance.tables.delta.rows.row_tracking import stored_columns
-from dv_maintenance.tables.delta.rows.schema import column_mapping_mode, physical_name
+from dv_maintenance.tables.delta.rows.schema import column_mapping_mode
 from dv_maintenance.tables.delta.rows.shredded import as_shredded, may_be_shredded
+from dv_maintenance.tables.delta.rows.skipping import StatsColumn
 from dv_maintenance.tables.delta.rows.stats import stats_columns
 from dv_maintenance.tables.model import FileKey, parse_partition
 from dv_maintenance.tables.rows import row_id_name
@@ -103,7 +104,7 @@ def rewrite_tasks(
         ``as_shredded``.
     DamagedTableError : rows are tracked, but a file has no ``baseRowId`` or ``defaultRowCommitVersion``.
     """
-    metadata = snapshot.metadata
+    metadata, logical = snapshot.metadata, snapshot.schema
     schema, match_by = file_schema(snapshot.protocol, metadata), _match_by(metadata)
     codec, stats = codec_of(metadata, compression), stats_columns(metadata, clustering_columns(snapshot.domains))
     live = _live_inputs(storage, snapshot, bins)
@@ -123,7 +124,7 @@ def rewrite_tasks(
             target_bytes=target_bytes,
             compression=codec,
             stats_columns=stats,
-            order_by=tuple(physical_name(snapshot.schema.field(name)) for name in wanted.order_by),
+            order_by=tuple(StatsColumn.of(path_of(each, logical), logical).path for each in wanted.order_by),
             compression_required=_CODEC in metadata.configuration or compression is not None,
             file_name=f"{_name_start(wanted) if clustered else 'part-'}{_FILE_NAME}",
         )

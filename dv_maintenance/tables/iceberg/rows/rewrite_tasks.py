@@ -63,7 +63,7 @@ def rewrite_tasks(
             target_bytes=target_bytes,
             compression=codec_of(snapshot, compression),
             stats_columns=stats,
-            order_by=wanted.order_by,
+            order_by=tuple((name,) for name in wanted.order_by),
             file_name="{task}-{uuid}{codec}.parquet",
             compression_required=_CODEC in snapshot.properties or compression is not None,
         )

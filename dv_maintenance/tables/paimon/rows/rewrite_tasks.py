@@ -67,7 +67,7 @@ def rewrite_tasks(
             target_bytes=keyed.ONE_FILE if keyed_table else target_bytes,
             compression=codec,
             stats_columns=stats,
-            order_by=wanted.order_by,
+            order_by=tuple((name,) for name in wanted.order_by),
             file_name=f"data-{{uuid}}-0.{kind}",
             format=kind,
             # Paimon skips row groups by unsigned bounds, but compares the bytes of rows as signed. So a filter may
