@@ -73,6 +73,10 @@ class Layout:
         inside = (each for each in wanted if each and "://" not in self.path(each))
         return next(inside, f"{metadata.location.rstrip('/')}/{name}")
 
+    def is_copy(self, metadata: Metadata) -> bool:
+        """Whether the table says that it is elsewhere: its folder was copied or moved, and all paths lead there."""
+        return "://" in self.path(f"{metadata.location.rstrip('/')}/{METADATA}")
+
     @property
     def uri(self) -> str:
         return self.storage.uri

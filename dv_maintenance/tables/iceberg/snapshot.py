@@ -185,6 +185,11 @@ def _warnings(deletes: Deletes, found: Matched) -> list[str]:
 
 def _notes(layout: Layout, metadata: Metadata, deletes: Deletes, found: Matched) -> tuple[str, ...]:
     notes = []
+    if layout.is_copy(metadata):
+        notes.append(
+            f"the table's metadata says that it is at {metadata.location}: rows are read there, not from this copy of "
+            "its folder"
+        )
     if layout.catalog is None and layout.file is None and hadoop_number(metadata.path) is None:
         notes.append(
             f"{metadata.path} has the highest number in the folder, but only the table's catalog knows which "

@@ -39,6 +39,16 @@ def check_writable(layout: Layout, snapshot: IcebergSnapshot, operation: str) ->
     ------
     RefusedError : with the reason, and what to use instead.
     """
+    if layout.is_copy(snapshot.metadata):
+        place = snapshot.metadata.location
+        raise RefusedError(
+            f"no {operation} of this table: its metadata says that it is at {place}, where its paths lead; of the "
+            "files here, which look like a copy, no version needs any",
+            table=snapshot.table,
+            version=snapshot.version,
+            next_step=f"open it at {place}; in a copy, correct the paths first, with Spark's CALL "
+            "system.rewrite_table_path",
+        )
     reason = _WHOLE.get(operation) or next(_reasons(layout, snapshot, operation), None)
     if reason:
         raise refused(snapshot, operation, reason)

@@ -241,3 +241,43 @@ def test_since_when_rows_are_deleted(laid: Laid) -> None:
     found = expired.oldest_dv(expired.snapshot())
     assert found is not None
     assert not found.exact
+
+
+# -- what contradicts itself ------------------------------------------------------------------------------------------
+
+
+def _main_elsewhere(body: dict[str, Any]) -> None:
+    body["refs"]["main"]["snapshot-id"] = body["snapshots"][0]["snapshot-id"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (_main_elsewhere, "current-snapshot-id is .*, but the branch main is at"),
+        (lambda body: body.update({"current-snapshot-id": -1}), "current-snapshot-id is -1, but the branch main is at"),
+        (lambda body: body.update({"current-snapshot-id": 12345}), "current-snapshot-id is 12345, but the branch main"),
+        (lambda body: body.pop("last-sequence-number"), "last-sequence-number is missing"),
+        (lambda body: body.pop("next-row-id"), "next-row-id is missing"),
+    ],
+)
+def test_metadata_that_iceberg_refuses_is_damaged(
+    laid_copy: Laid, change: Callable[[dict[str, Any]], object], message: str
+) -> None:
+    """Java's TableMetadata refuses them. pyiceberg follows current-snapshot-id: a vacuum would delete its files."""
+    root = laid_copy("plain")
+    changed(root, change)
+    with pytest.raises(DamagedTableError, match=message):
+        opened(root).snapshot()
+
+
+@pytest.mark.parametrize("verb", ["vacuum --retention 0h --allow-short-retention", "purge", "delete --where true"])
+def test_a_copied_folder_is_left_alone(laid_copy: Laid, tmp_path: Path, capsys: Any, verb: str) -> None:
+    """Paths are absolute: no version needs the copy's own files, so a vacuum would delete all of them."""
+    root, copy = laid_copy("plain"), tmp_path / "backup"
+    shutil.copytree(root, copy)
+    files = sorted(copy.rglob("*"))
+    name, *options = verb.split()
+    assert main([name, str(copy), *options, *(["--engine", "local"] if name != "vacuum" else [])]) == 3
+    assert f"open it at {root}" in capsys.readouterr().err
+    assert sorted(copy.rglob("*")) == files
+    assert any("this copy" in each for each in opened(copy).snapshot().warnings)

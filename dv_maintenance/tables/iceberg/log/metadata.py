@@ -23,6 +23,7 @@ NO_SNAPSHOT: Final = 0
 """The version of a table without a snapshot."""
 
 _NEWEST_FORMAT: Final = 3
+_NUMBERS: Final = {"last-sequence-number": 2, "next-row-id": 3}  # by the format version that requires them
 _MAX_BYTES: Final = 1 << 30
 _ATTEMPTS: Final = 3
 
@@ -220,6 +221,8 @@ class _Parser:
         if current_schema not in by_id or default_spec not in specs:
             raise DamagedTableError("its current schema or partition specification does not exist")
         snapshots = {each.id: each for each in map(self.snapshot, self.objects(body, "snapshots"))}
+        for name, since in _NUMBERS.items():
+            self.value(body, name, int, optional=version < since)
         refs = self.refs(snapshots)
         return Metadata(
             path=self.path,
@@ -275,12 +278,17 @@ class _Parser:
                 raise DamagedTableError(f"the reference {name} is not an object")
             found[name] = Ref(name, self.value(each, "snapshot-id", int), each.get("type") == "branch", each)
         # Format version 1 knows no references; -1 and null are no snapshot.
-        current = self.body.get("current-snapshot-id")
-        if MAIN not in found and type(current) is int and current != -1:
-            found[MAIN] = Ref(MAIN, current, is_branch=True, body={})
+        stated = self.value(self.body, "current-snapshot-id", int, optional=True)
+        current = None if stated == -1 else stated
+        main = found.get(MAIN)
+        if main is None and current is not None:
+            main = found[MAIN] = Ref(MAIN, current, is_branch=True, body={})
         for ref in found.values():
             if ref.snapshot not in snapshots:
                 raise DamagedTableError(f"the reference {ref.name} names snapshot {ref.snapshot}, which does not exist")
+        if main is not None and main.snapshot != current:
+            # Readers differ in which of the two they follow, and a vacuum must not delete the files of either.
+            raise DamagedTableError(f"current-snapshot-id is {stated}, but the branch {MAIN} is at {main.snapshot}")
         return found
 
     def current(self, refs: Mapping[str, Ref]) -> int | None:
