@@ -209,12 +209,18 @@ def check_writable(storage: Storage, snapshot: DeltaSnapshot, operation: str) ->
         _check_manifest(snapshot)
     if managed or operation in {"rewrite", "delete", "update", "merge"}:
         _check_not_uniform(snapshot, operation)
-    if operation not in {"vacuum", "log"} and snapshot.duplicate_paths:
+    if operation not in {"vacuum", "log", "restore"}:  # a restore repairs it
+        check_single(snapshot)
+
+
+def check_single(snapshot: DeltaSnapshot) -> None:
+    """Refuse a version in which a file is live more than once: its rows are read more than once."""
+    if snapshot.duplicate_paths:
         raise RefusedError(
             f"data file {snapshot.duplicate_paths[0]} is live twice with different deletion vectors",
-            table=table,
+            table=snapshot.table,
             version=snapshot.version,
-            next_step="its rows are read twice: repair the table with the engine that wrote it",
+            next_step=Remedy("see {} for the version to restore", (run("fsck", snapshot.table),)),
         )
 
 

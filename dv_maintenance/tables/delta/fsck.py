@@ -20,6 +20,7 @@ from dv_maintenance.tables.delta.load import passed_over
 from dv_maintenance.tables.delta.log.pointer import POINTER, hinted, problem
 from dv_maintenance.tables.delta.log.ratified import RatifiedStorage
 from dv_maintenance.tables.delta.log.segment import commit_path, complete_checkpoints
+from dv_maintenance.tables.delta.log.strictness import strict_faults
 from dv_maintenance.tables.fsck import DATA, DV, LogFault, Needed, Repair, needed, row_numbers
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ def _dv_paths(storage: Storage, dvs: pa.StructArray) -> pa.StringArray:
 
 def log_faults(storage: Storage, snapshot: DeltaSnapshot) -> tuple[LogFault, ...]:
     """A pointer to a checkpoint that does not exist, damaged checkpoints and compacted commits, torn copies of ratified
-    commits.
+    commits, and what the protocol forbids.
     """
     name = storage.catalog.name if isinstance(storage, RatifiedStorage) else storage.uri
     command = run("checkpoint", name)
@@ -106,7 +107,7 @@ def log_faults(storage: Storage, snapshot: DeltaSnapshot) -> tuple[LogFault, ...
     elif passed is not None:
         newer = "Write a checkpoint of the newest version, from which readers then begin."
         faults += [LogFault(path, passed.damage, _OTHERS_FAIL, Repair(newer, command, _OLDER)) for path in passed.paths]
-    return tuple(faults)
+    return (*faults, *strict_faults(storage, snapshot, name))
 
 
 def remedies(

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from dv_maintenance.errors import RefusedError
+from dv_maintenance.files.arrays import strings
 from dv_maintenance.storage import FileExistsAlreadyError, Storage
 from dv_maintenance.tables.delta.commit.ratification import check_published
 from dv_maintenance.tables.delta.features import check_writable
@@ -24,6 +25,8 @@ from dv_maintenance.units import parse_count
 
 _BATCH: Final = 65_536  # rows that are spread over the checkpoint's columns at a time
 _ROW_GROUP: Final = 262_144
+_OBJECT: Final = r"(?s)^\s*\{.*\}\s*$"
+_NO_NUMBER: Final = r"[:,\[]\s*-?(NaN|Infinity)"
 
 _STRINGS: Final = pa.map_(pa.string(), pa.string())
 _NAMES: Final = pa.list_(pa.string())
@@ -188,8 +191,25 @@ def _actions(state: FullState, snapshot: DeltaSnapshot, cutoff: int) -> Iterator
 
 def _as_actions(kind: str, batch: pa.RecordBatch) -> pa.StructArray:
     # A checkpoint holds state, not changes: readers of changes must not count its actions.
-    settled = pa.repeat(pa.scalar(False), len(batch))
+    columns = {"dataChange": pa.repeat(pa.scalar(False), len(batch))}
+    if kind == "add":
+        columns |= {"partitionValues": _without_nulls(batch.column("partitionValues")), "stats": _objects(batch)}
     return pa.StructArray.from_arrays(
-        [settled if field.name == "dataChange" else batch.column(field.name) for field in _COLUMNS[kind]],
+        [columns[field.name] if field.name in columns else batch.column(field.name) for field in _COLUMNS[kind]],
         fields=list(_COLUMNS[kind]),
     )
+
+
+def _without_nulls(values: pa.MapArray) -> pa.MapArray:
+    """Empty maps for nulls, which a required field may not have."""
+    if not values.null_count:
+        return values
+    known = pa.concat_arrays([values])  # from offset 0
+    return pa.MapArray.from_arrays(known.offsets, known.keys, known.items)
+
+
+def _objects(batch: pa.RecordBatch) -> pa.StringArray:
+    """Statistics that are no JSON object are left out: strict readers fail at them."""
+    texts = batch.column("stats")
+    fine = pc.and_not(pc.match_substring_regex(texts, _OBJECT), pc.match_substring_regex(texts, _NO_NUMBER))
+    return pc.if_else(fine, texts, strings([None])[0])

@@ -36,7 +36,7 @@ from dv_maintenance.tables.delta.commit.conflicts import Since
 from dv_maintenance.tables.delta.commit.live_file import LiveFile
 from dv_maintenance.tables.delta.commit.presence import listed, presence_of
 from dv_maintenance.tables.delta.commit.publish import Draft, operation_info, publish
-from dv_maintenance.tables.delta.features import check_writable
+from dv_maintenance.tables.delta.features import check_single, check_writable
 from dv_maintenance.tables.delta.load import load_snapshot
 from dv_maintenance.tables.delta.log.actions import Action, Metadata, Protocol
 from dv_maintenance.tables.delta.log.bulk import dv_ids
@@ -92,6 +92,7 @@ def restore(
     wanted = version if version is not None else version_at(storage, now, timestamp or 0)
     old = now if wanted == now.version else load_snapshot(storage, wanted)
     check_writable(storage, old, "restore")
+    check_single(old)
     if dry_run:
         storage = Rehearsal.of(storage)
     work = _Restore(storage, old, now, {"version": version, "timestamp": _sql_time(timestamp)}, vacuums_over)

@@ -1,0 +1,128 @@
+"""Logs that are read here although the protocol forbids them: fsck says what other readers can't, and names the repair.
+
+deltalake judges: it opens the table after the repair, and not before.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import pyarrow as pa
+import pytest
+from support.readers import with_deltalake
+
+from dv_maintenance.cli import main
+from dv_maintenance.errors import RefusedError
+from dv_maintenance.maintenance.checkpoint import checkpoint
+from dv_maintenance.maintenance.fsck import fsck
+from dv_maintenance.maintenance.restore import restore
+from dv_maintenance.tables import open_table
+
+Edit = Callable[[dict[str, Any]], object]
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """Version 1 of ten rows: one is deleted."""
+    root = tmp_path / "t"
+    rows = pa.table({"id": list(range(10)), "v": ["a"] * 10})
+    deltalake.write_deltalake(root, rows, configuration={"delta.enableDeletionVectors": "true"})
+    assert delete(root, "id = 3") == 0
+    return root
+
+
+def delete(root: Path, where: str) -> int:
+    return main(["delete", str(root), "--where", where, "--engine", "local"])
+
+
+def ids(root: Path) -> list[int]:
+    return sorted(with_deltalake(root)["id"].to_pylist())
+
+
+def edited(root: Path, version: int, kind: str, change: Edit) -> None:
+    path = root / "_delta_log" / f"{version:020d}.json"
+    actions = [json.loads(line) for line in path.read_text().splitlines()]
+    for action in actions:
+        if kind in action:
+            change(action[kind])
+    path.write_text("".join(json.dumps(action) + "\n" for action in actions))
+
+
+def without(name: str) -> Edit:
+    return lambda action: action.pop(name)
+
+
+def statistics(text: str) -> Edit:
+    return lambda action: action.update(stats=text)
+
+
+@pytest.mark.parametrize(
+    ("version", "kind", "change", "reason"),
+    [
+        (1, "add", without("partitionValues"), "add.partitionValues is missing"),
+        (1, "add", without("dataChange"), "add.dataChange is missing"),
+        (0, "metaData", without("configuration"), "metaData.configuration is missing"),
+        (0, "metaData", without("format"), "metaData.format is missing"),
+        (1, "add", statistics(""), "the statistics of 1 file are no JSON object"),
+        (1, "add", statistics("null"), "no JSON object"),
+        (1, "add", statistics('{"numRecords":'), "no JSON object"),
+        (1, "add", statistics('{"numRecords":10,"minValues":{"id":NaN}}'), "no JSON object"),
+    ],
+)
+def test_what_other_readers_cannot_open_is_found_and_a_checkpoint_mends_it(
+    root: Path, version: int, kind: str, change: Edit, reason: str
+) -> None:
+    before = ids(root)
+    edited(root, version, kind, change)
+    with pytest.raises(Exception, match=r"(?i)kernel"):
+        with_deltalake(root)
+    table = open_table(str(root))
+    report = fsck(table)
+    assert [reason in each.reason for each in report.damage] == [True]
+    assert str(report.remedies[0].command).startswith("dvm.checkpoint(")
+    checkpoint(table)
+    assert ids(root) == before
+    assert fsck(table).clean
+
+
+def test_a_remove_without_the_old_vector_is_found_and_a_restore_mends_it(root: Path) -> None:
+    """Trino did so (#24648, #31253): the file stays live, and its rows come back or are doubled."""
+    table = open_table(str(root))
+    assert delete(root, "id = 5") == 0
+    edited(root, 2, "remove", without("deletionVector"))
+    assert [("is live more than once" in each.reason, each.path) for each in fsck(table).damage] == [
+        (True, table.snapshot().files["path"][0].as_py())
+    ]
+    assert delete(root, "id = 6") == 3
+    restore(table, version=1)
+    assert fsck(table).clean
+    with pytest.raises(RefusedError, match="live twice"):
+        restore(table, version=2)
+
+
+def test_a_file_that_a_commit_failed_to_remove_is_found(root: Path) -> None:
+    first, second = (root / "_delta_log" / f"{version:020d}.json" for version in (1, 2))
+    second.write_text("".join(line + "\n" for line in first.read_text().splitlines() if '"remove"' in line))
+    (damage,) = fsck(open_table(str(root))).damage
+    assert "is still live: version 2 removes it without naming its deletion vector" in damage.reason
+
+
+def test_vectors_that_the_protocol_does_not_announce_are_found(root: Path) -> None:
+    edited(root, 0, "protocol", lambda each: each.update(readerFeatures=[], writerFeatures=[]))
+    (damage,) = fsck(open_table(str(root))).damage
+    assert "the protocol lacks the feature deletionVectors" in damage.reason
+
+
+def test_columns_that_differ_in_case_are_found(root: Path) -> None:
+    def twice(body: dict[str, Any]) -> None:
+        schema = json.loads(body["schemaString"])
+        schema["fields"].append({**schema["fields"][0], "name": "ID"})
+        body["schemaString"] = json.dumps(schema)
+
+    edited(root, 0, "metaData", twice)
+    (damage,) = fsck(open_table(str(root))).damage
+    assert "the columns id and ID, which differ only in case" in damage.reason
