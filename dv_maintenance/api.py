@@ -435,7 +435,7 @@ def publish(table: Table | str, *, dry_run: bool = False) -> PublishReport:
 
 
 def recount(table: Table | str, *, dry_run: bool = False) -> RecountReport:
-    """Correct the row counts in a Delta table's statistics by the footers of its files."""
+    """Correct row counts, sizes and cardinalities in a Delta table's log by the files themselves."""
     from dv_maintenance.maintenance.recount import recount as run
 
     return run(_opened(table), dry_run=dry_run)

@@ -212,12 +212,18 @@ class DamagedDeletionVectorError(DamagedTableError):
         its position in the file, bytes.
     reason
         what is wrong with it.
+
+    ``of``: the data file whose rows it deletes, for the message.
     """
 
-    def __init__(self, reason: str, *, file: str | None = None, offset: int | None = None, **context: Any) -> None:
+    def __init__(
+        self, reason: str, *, file: str | None = None, offset: int | None = None, of: str | None = None, **context: Any
+    ) -> None:
         place = "inline deletion vector" if file is None else f"deletion vector in {file}"
         if offset is not None:
             place += f" at offset {offset}"
+        if of is not None:
+            place += f" of {of}"
         super().__init__(f"{place}: {reason}", **context)
         self.reason = reason
         self.file = file

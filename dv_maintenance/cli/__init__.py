@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from dv_maintenance.errors import DvMaintenanceError
+from dv_maintenance.errors import DamagedTableError, DvMaintenanceError
 
 if TYPE_CHECKING:
     from dv_maintenance.cli.output import Output
@@ -35,8 +35,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         _start_fast()
     argv = sys.argv[1:] if argv is None else list(argv)
     with speaking("cli"), Output.opened(json="--json" in argv) as out:
+        table = None
         try:
             args = parse(argv)
+            table = getattr(args, "table", None)
             with logged(out, args.verbose):
                 code: int = args.verb(args, out)
             out.flush()
@@ -52,6 +54,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             return 0
         except DvMaintenanceError as error:
             _trace_if_debugging(out)
+            if isinstance(error, DamagedTableError) and not error.table and isinstance(table, str):
+                error.table = table
             out.failure(error)
             return error.exit_code
         except Exception as error:  # noqa: BLE001 (one line instead of a traceback)

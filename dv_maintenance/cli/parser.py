@@ -440,9 +440,9 @@ def publish(verb: _Parser) -> None:
     verb.add_argument("--dry-run", action="store_true", help="show what would be published; change nothing")
 
 
-@_verb("Delta: correct row counts in the statistics of files by their footers", _table, _access)
+@_verb("Delta: correct row counts, sizes and cardinalities in the log by the files themselves", _table, _access)
 def recount(verb: _Parser) -> None:
-    verb.add_argument("--dry-run", action="store_true", help="read every footer; change nothing")
+    verb.add_argument("--dry-run", action="store_true", help="read every footer and deletion vector; change nothing")
 
 
 @_verb(

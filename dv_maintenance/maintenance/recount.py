@@ -1,4 +1,4 @@
-"""Correct the row counts in a table's statistics by the footers of its files."""
+"""Correct the numbers that a table's log has of its files, by their footers and deletion vectors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from dv_maintenance.engine.row_counts import count_rows
 from dv_maintenance.errors import DamagedTableError, RefusedError
 from dv_maintenance.remedies import Remedy, run
 from dv_maintenance.report import Report
-from dv_maintenance.tables.capabilities import RecountableTable
+from dv_maintenance.tables.capabilities import FileNumbers, RecountableTable
+from dv_maintenance.tables.dv_codecs import load
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,7 +28,7 @@ class RecountReport(Report):
 
     version : the committed version; that before it if nothing was committed.
     files : live data files whose footers were read.
-    wrong : files with a wrong count; ``missing``: files without one.
+    wrong : files with a wrong row count, size, or number of deleted rows; ``missing``: files without a row count.
     rows_before, rows_after : physical rows of the table by its statistics; files without a count are left out.
     """
 
@@ -44,7 +45,8 @@ class RecountReport(Report):
 def recount(
     table: Table, *, dry_run: bool = False, on_progress: Callable[[int, int], None] | None = None
 ) -> RecountReport:
-    """Read every data file's footer, and commit the row counts that differ from the log's or that it lacks.
+    """Read every data file's footer and deletion vector, and commit the numbers that differ from the log's, or that it
+    lacks: rows, bytes and deleted rows.
 
     The commit repeats the files with new statistics and changes no data. Bounds and numbers of nulls stay. Files that
     another writer changes meanwhile keep what that writer recorded.
@@ -71,7 +73,7 @@ def recount(
             done += 1
             if on_progress is not None:
                 on_progress(done, len(sources))
-    new = {source.key: counts[source.key] for source in sources if source.rows != counts[source.key]}
+    new = {source.key: counts[source.key] for source in sources if _logged(source) != counts[source.key]}
     known = [source for source in sources if source.rows is not None]
     version = table.recount(snapshot, new, dry_run=dry_run) if new else None
     return RecountReport(
@@ -84,17 +86,28 @@ def recount(
         wrong=sum(source.key in new for source in known),
         missing=len(sources) - len(known),
         rows_before=sum(source.rows or 0 for source in known),
-        rows_after=sum(counts.values()),
+        rows_after=sum(each.rows for each in counts.values()),
     )
 
 
-def _counted(table: Table, source: SourceFile) -> int:
+def _logged(source: SourceFile) -> FileNumbers | None:
+    """What the log says of a file; ``None`` if it lacks the row count."""
+    if source.rows is None:
+        return None
+    return FileNumbers(source.rows, source.size, 0 if source.dv is None else source.dv.cardinality)
+
+
+def _counted(table: Table, source: SourceFile) -> FileNumbers:
     rows = count_rows(source, table.storage)
-    stored = table.storage.head(table.storage.path_of_uri(source.uri)).size if rows != source.rows else source.size
-    if rows is None or stored != source.size or (source.dv is not None and source.dv.cardinality > rows):
+    size = table.storage.head(table.storage.path_of_uri(source.uri)).size
+    # With another size and another number of rows, it is another file.
+    if rows is None or (size != source.size and rows != source.rows):
         raise DamagedTableError(
             f"{source.uri} is not the file that the log names",
             table=table.uri,
             next_step=Remedy("see {}", (run("fsck", table.uri, deep=True),)),
         )
-    return rows
+    if source.dv is None:
+        return FileNumbers(rows, size)
+    dv = load(source.dv, table.storage.get_range, rows=rows, of=source.uri, counted=False)
+    return FileNumbers(rows, size, dv.cardinality)

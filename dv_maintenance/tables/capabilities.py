@@ -235,12 +235,21 @@ class PublishableTable(Table, Protocol):
         """
 
 
+@dataclass(frozen=True, slots=True)
+class FileNumbers:
+    """What a data file holds: physical rows, bytes, and the rows that its deletion vector deletes."""
+
+    rows: int
+    size: int
+    deleted: int = 0
+
+
 @runtime_checkable
 class RecountableTable(Table, Protocol):
     """A table whose row counts are statistics of its files, see ``Snapshot.exact_rows``."""
 
-    def recount(self, base: Snapshot, rows: Mapping[FileKey, int], *, dry_run: bool = False) -> int | None:
-        """Commit physical row counts of live files, and return the version. ``None``: other writers have replaced all
+    def recount(self, base: Snapshot, numbers: Mapping[FileKey, FileNumbers], *, dry_run: bool = False) -> int | None:
+        """Commit what live files really hold, and return the version. ``None``: other writers have replaced all
         of these files. Raises the errors of ``commit``, also under ``dry_run``, which commits nothing.
         """
 

@@ -13,8 +13,13 @@ from dv_maintenance.tables.registry import each_format, formats
 Reader = Callable[[DvRef, Fetch], DeletionVector]
 
 
-def load(ref: DvRef, fetch: Fetch, *, rows: int | None = None) -> DeletionVector:
+def load(
+    ref: DvRef, fetch: Fetch, *, rows: int | None = None, of: str | None = None, counted: bool = True
+) -> DeletionVector:
     """Read a DV and check it against the log: its cardinality, and ``rows``, the data file's physical rows.
+
+    of : the data file, for messages.
+    counted : whether the cardinality in the log must be right.
 
     Raises
     ------
@@ -24,14 +29,14 @@ def load(ref: DvRef, fetch: Fetch, *, rows: int | None = None) -> DeletionVector
     reader = _reader(ref.codec)
     try:
         dv = reader(ref, fetch)
-        if dv.cardinality != ref.cardinality:
+        if counted and dv.cardinality != ref.cardinality:
             raise DamagedDeletionVectorError(f"it holds {dv.cardinality} positions, the log says {ref.cardinality}")
         if rows is not None and dv and dv.max() >= rows:
             raise DamagedDeletionVectorError(f"position {dv.max()} is beyond the file's {rows} rows")
     except DamagedDeletionVectorError as error:
-        raise DamagedDeletionVectorError(error.reason, file=ref.uri, offset=ref.offset) from error.__cause__
+        raise DamagedDeletionVectorError(error.reason, file=ref.uri, offset=ref.offset, of=of) from error.__cause__
     except FileNotFoundError as error:
-        raise DamagedDeletionVectorError("the file does not exist", file=ref.uri, offset=ref.offset) from error
+        raise DamagedDeletionVectorError("the file does not exist", file=ref.uri, offset=ref.offset, of=of) from error
     return dv
 
 

@@ -14,7 +14,7 @@ from support.sessions import cheap
 from dv_maintenance.maintenance.fsck import fsck
 from dv_maintenance.maintenance.recount import recount
 from dv_maintenance.tables import open_table
-from dv_maintenance.tables.capabilities import RecountableTable
+from dv_maintenance.tables.capabilities import FileNumbers, RecountableTable
 from dv_maintenance.tables.fsck import FsckTable
 from dv_maintenance.tables.model import FileKey
 from dv_maintenance.testing.backends import DeltaBackend
@@ -105,7 +105,8 @@ def test_delta_spark_counts_right_after_a_recount(delta_spark: SparkSession, pat
     table = open_table(str(path))
     snapshot = table.snapshot()
     (row,) = snapshot.files.filter(snapshot.files["dv_id"].is_valid()).slice(0, 1).to_pylist()
-    rows = {FileKey(row["path"], row["dv_id"]): row["physical_rows"] - row["deleted_rows"]}
+    deleted = row["deleted_rows"]
+    rows = {FileKey(row["path"], row["dv_id"]): FileNumbers(row["physical_rows"] - deleted, row["size"], deleted)}
     assert isinstance(table, RecountableTable)
     table.recount(snapshot, rows)  # as older versions of Trino did
     assert counted() != 23

@@ -89,7 +89,7 @@ class RowShape:
         )
         self._row_defaults = source.row_defaults
         self.required = Required.of(task.schema)
-        self._dv = None if source.dv is None else load(source.dv, storage.get_range, rows=rows)
+        self._dv = None if source.dv is None else load(source.dv, storage.get_range, rows=rows, of=source.uri)
         self._masks = None if self._dv is None else KeepMasks(self._dv)
         self.purged: int = 0 if self._dv is None else self._dv.cardinality
         if self.required is not None and self.purged < rows:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow.compute as pc
 
 from dv_maintenance.errors import DamagedTableError, DvMaintenanceError, RefusedError
-from dv_maintenance.maintenance.fsck.faults import CONTENT, LOG, MISSING, NULLS, Fault
+from dv_maintenance.maintenance.fsck.faults import CONTENT, COUNT, LOG, MISSING, NULLS, Fault
 from dv_maintenance.maintenance.fsck.owners import owners_of, remedies_of_owners
 from dv_maintenance.maintenance.fsck.quick import QuickCheck, quick_check
 from dv_maintenance.maintenance.fsck.report import Damage, FsckReport
@@ -28,6 +28,10 @@ FEW: Final = 10_000
 """Checking this many files takes less than a second: verbs and sensors that must be fast check no more."""
 _ATTEMPTS: Final = 5
 _WITHOUT_VALUES: Final = "Readers of that column fail, or take its nulls for values; its other columns can be read."
+_EFFECTS: Final = {
+    NULLS: _WITHOUT_VALUES,
+    COUNT: "It is whole; readers that compare it with the log refuse it, others read it.",
+}
 _COPY_BACK: Final = Repair(
     "Copy each file back to exactly its path, from a backup or, with a versioned bucket, from its earlier object "
     "version. The table then reads as before.",
@@ -55,7 +59,7 @@ def fsck(
     RefusedError : the format has no such check.
     TableNotFoundError, UsageError, UnsupportedFeatureError, StorageError : as ``Table.snapshot``.
     """
-    from dv_maintenance.maintenance.fsck.deep import Read, read
+    from dv_maintenance.maintenance.fsck.deep import Read, read, recounted
 
     if not isinstance(table, FsckTable):
         raise RefusedError(f"fsck is not supported for {table.format} tables", table=table.uri)
@@ -73,7 +77,7 @@ def fsck(
             found = read(table, snapshot, looked.needed, known, further)
     except DamagedTableError as damage:
         return _of_log(table, version if snapshot is None else snapshot.version, damage, deep=deep)
-    faults: Sequence[Fault] = [*looked.faults, *found.faults]
+    faults: Sequence[Fault] = [*recounted(table, snapshot, looked.faults[:FEW]), *looked.faults[FEW:], *found.faults]
     if version is None:
         faults = _still_needed(table, snapshot, faults)
     return _report(table, snapshot, looked, found, faults, deep=deep)
@@ -144,7 +148,8 @@ def _report(
     hit = sorted({row for fault in faults for row in fault.files})
     since = _since(table, snapshot, faults) if faults else []
     owners = owners_of(table, [fault.path for fault in faults])
-    log = (*table.log_faults(snapshot), *_older(table))
+    own = table.log_faults(snapshot)
+    log = (*own, *_older(table, {fault.reason for fault in own}))
     mended = tuple({fault.remedy: None for fault in log})
     return FsckReport(
         table=table.uri,
@@ -183,8 +188,7 @@ def _damage(
         kind=fault.kind,
         fault=fault.fault,
         reason=fault.reason,
-        effect=(_WITHOUT_VALUES if fault.fault == NULLS else _effect(fault.kind, len(fault.files), live, deleted))
-        + of_owner,
+        effect=(_EFFECTS.get(fault.fault) or _effect(fault.kind, len(fault.files), live, deleted)) + of_owner,
         files=len(fault.files),
         partitions=tuple(sorted({name for name in names if name})),
         live_rows=live if fault.files else None,
@@ -203,11 +207,15 @@ def _miscounted(table: FsckTable, found: Read) -> Iterator[str]:
         )
 
 
-def _older(table: FsckTable) -> tuple[LogFault, ...]:
-    """What only older versions, tags and branches need: without it, nobody knows which files they keep."""
+def _older(table: FsckTable, known: Collection[str]) -> tuple[LogFault, ...]:
+    """What only older versions, tags and branches need: without it, nobody knows which files they keep. ``known``:
+    faults of the newest version.
+    """
     try:
         table.vacuum(VacuumRequest(dry_run=True, lite=True))
     except DamagedTableError as damage:
+        if damage.message in known:
+            return ()
         how = str(damage.next_step or "Restore the file from a backup.")
         remedy = Repair(_sentence(how), None, "What only the damaged versions, tags or branches have.")
         return (LogFault("", damage.message, "The newest version can be read, but every vacuum stops.", remedy),)
@@ -318,10 +326,12 @@ def _remedies(
                 "Nothing.",
             )
         )
-        since = [each for fault, each in zip(faults, since, strict=True) if fault.fault != NULLS]
-        faults = [fault for fault in faults if fault.fault != NULLS]
-        if not faults:
-            return tuple(found)
+    if any(fault.fault == COUNT for fault in faults):
+        found.append(Repair("Correct the numbers in the log.", run("recount", table.uri), "Nothing."))
+    since = [each for fault, each in zip(faults, since, strict=True) if fault.fault not in {NULLS, COUNT}]
+    faults = [fault for fault in faults if fault.fault not in {NULLS, COUNT}]
+    if not faults:
+        return tuple(found)
     gone = [fault.path for fault in faults if fault.fault == MISSING]
     aside = len(quarantined(table.storage, gone)) if gone else 0
     if aside:

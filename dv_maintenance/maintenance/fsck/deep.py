@@ -15,14 +15,15 @@ from dv_maintenance.engine.missing_values import check_values
 from dv_maintenance.engine.row_counts import count_rows
 from dv_maintenance.engine.rows.required import Required
 from dv_maintenance.errors import DamagedDeletionVectorError, DamagedTableError, MissingValueError, RefusedError
-from dv_maintenance.maintenance.fsck.faults import CONTENT, MISSING, NULLS, ROWS, Fault
+from dv_maintenance.maintenance.fsck.faults import CONTENT, COUNT, MISSING, NULLS, ROWS, SIZE, Fault
+from dv_maintenance.tables.capabilities import RecountableTable
 from dv_maintenance.tables.dv_codecs import load
 from dv_maintenance.tables.fsck import DATA, DV, WAITING
 
 if TYPE_CHECKING:
     from dv_maintenance.tables.fsck import FsckTable
     from dv_maintenance.tables.model import Snapshot
-    from dv_maintenance.tables.work import ScanTask, SourceFile
+    from dv_maintenance.tables.work import DvRef, ScanTask, SourceFile
 
 _THREADS: Final = 16
 _AT_ONCE: Final = 1024  # sources in memory
@@ -158,7 +159,39 @@ def _read_dv(
     except DamagedDeletionVectorError as damage:
         place = "its inline deletion vector" if dv.uri is None else "its deletion vector"
         at = f" at offset {dv.offset}" if dv.offset else ""
-        yield Fault(path, DV, _kind_of(damage), f"{place}{at}: {damage.reason}", own)
+        kind, reason = _kind_of(damage), damage.reason
+        if isinstance(table, RecountableTable) and _decodes(table, dv, rows):
+            kind, reason = COUNT, f"{reason}; otherwise it is whole"
+        yield Fault(path, DV, kind, f"{place}{at}: {reason}", own)
+
+
+def _decodes(table: FsckTable, dv: DvRef, rows: int | None) -> bool:
+    """Whether nothing but the cardinality in the log contradicts a DV."""
+    try:
+        load(dv, table.storage.get_range, rows=rows, counted=False)
+    except DamagedDeletionVectorError:
+        return False
+    return True
+
+
+def recounted(table: FsckTable, snapshot: Snapshot, faults: Sequence[Fault]) -> list[Fault]:
+    """The faults, in which a whole data file whose size in the log is wrong is called that."""
+    found = []
+    for fault in faults:
+        if fault.fault == SIZE and fault.kind == DATA and len(fault.files) == 1 and isinstance(table, RecountableTable):
+            (source,) = table.stored_sources(replace(snapshot, files=snapshot.files.slice(fault.files[0], 1)))
+            if source.rows is not None and _whole(table, source):
+                reason = f"{fault.reason}; its footer is whole and counts the {source.rows:,} rows of the log"
+                fault = replace(fault, fault=COUNT, reason=reason)
+        found.append(fault)
+    return found
+
+
+def _whole(table: FsckTable, source: SourceFile) -> bool:
+    try:
+        return count_rows(source, table.storage) == source.rows
+    except (DamagedTableError, RefusedError):
+        return False
 
 
 def _kind_of(damage: DamagedTableError) -> str:

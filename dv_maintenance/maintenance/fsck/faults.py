@@ -10,6 +10,7 @@ SIZE: Final = "size"
 CONTENT: Final = "content"
 ROWS: Final = "rows"
 NULLS: Final = "nulls"
+COUNT: Final = "count"
 LOG: Final = "log"
 
 
@@ -20,7 +21,8 @@ class Fault:
     path : for the table's storage; "" for the log as a whole.
     kind : of the file, see ``tables.fsck``; or LOG.
     fault : MISSING, SIZE (other than the log says), CONTENT (footer, framing, checksum, cardinality or positions), ROWS
-        (the footer contradicts the log), NULLS (rows without a value in a NOT NULL column) or LOG.
+        (the footer contradicts the log), NULLS (rows without a value in a NOT NULL column), COUNT (a whole file, of
+        which the log has a wrong size or cardinality) or LOG.
     reason : what is wrong, to be read after the path.
     files : rows in ``Snapshot.files`` of the live files whose readers fail.
     command : lets a NOT NULL column be null.

@@ -104,10 +104,10 @@ def of_publish(report: PublishReport) -> Outcome:
 
 
 def of_recount(report: RecountReport) -> Outcome:
-    found = [f"{count(report.wrong, 'wrong row count')}", f"{count(report.missing, 'missing one')}"]
+    found = [f"{count(report.wrong, 'wrong number')}", f"{count(report.missing, 'missing one')}"]
     files = f"of {count(report.files, 'data file')}"
     if not (report.wrong or report.missing):
-        reason = f"The row counts {files} are right: nothing was changed."
+        reason = f"The numbers {files} are right: nothing was changed."
     elif report.dry_run:
         reason = f"{' and '.join(found)} {files} would be corrected; nothing was changed."
     else:

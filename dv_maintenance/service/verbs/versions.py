@@ -66,7 +66,7 @@ def publish(table: Table, *, dry_run: bool = False) -> Outcome:
 
 
 def recount(table: Table, *, dry_run: bool = False, on_progress: Callable[[int, int], None] | None = None) -> Outcome:
-    """Correct the row counts in the statistics of files. Raises the errors of ``maintenance.recount``."""
+    """Correct what the log says of whole files. Raises the errors of ``maintenance.recount``."""
     from dv_maintenance.maintenance.recount import recount as run
 
     return of_recount(run(table, dry_run=dry_run, on_progress=on_progress))

@@ -227,3 +227,37 @@ def test_counts_of_other_formats_are_no_statistics(tmp_path: Path) -> None:
     TableContract.begun(backend)
     with pytest.raises(RefusedError, match="no statistics"):
         recount(backend.open())
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda add: add.update(size=add["size"] + 1), "its footer is whole and counts the 100 rows"),
+        (lambda add: add.update(size=0), "its footer is whole"),
+        (lambda add: add["deletionVector"].update(cardinality=7), "it holds 30 positions, the log says 7; otherwise"),
+    ],
+)
+def test_a_wrong_number_of_a_whole_file_is_corrected(
+    tmp_path: Path, change: Callable[[dict[str, Any]], object], reason: str
+) -> None:
+    """A wrong size, or cardinality: restoring the file would change nothing, an older version would lose rows."""
+    made = Table(tmp_path / "t", 30, ROWS)
+    (add,) = made.adds()
+    change(add)
+    made.builder.commit([{"add": add}])
+    report = fsck(made.table, deep=True)
+    assert [reason in each.reason for each in report.damage] == [True]
+    assert [str(each.command) for each in report.remedies] == [f"dvm.recount({made.table.uri!r})"]
+    assert recount(made.table).wrong == 1
+    assert fsck(made.table, deep=True).clean
+    assert made.ours() == made.judged() == made.live
+
+
+def test_another_file_with_another_size_is_damage(tmp_path: Path) -> None:
+    made = Table(tmp_path / "t", 30, ROWS)
+    (add,) = made.adds()
+    pq.write_table(pa.table({"id": [1], "v": ["x"]}, schema=SCHEMA), tmp_path / "t" / add["path"])
+    (damage,) = fsck(made.table).damage
+    assert damage.fault == "size"
+    with pytest.raises(DamagedTableError, match="not the file"):
+        recount(made.table)

@@ -19,6 +19,7 @@ from dv_maintenance.tables.delta.log.replay import replay
 if TYPE_CHECKING:
     from dv_maintenance.dv import DvDescriptor
     from dv_maintenance.storage import Storage
+    from dv_maintenance.tables.capabilities import FileNumbers
     from dv_maintenance.tables.delta.log.actions import Action
     from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
     from dv_maintenance.tables.model import FileKey
@@ -89,9 +90,12 @@ def shrunk(live: LiveAdd, rows: int | None, descriptor: DvDescriptor) -> Action:
     return _again(live, _stats(live, rows, wide=True), data_change=True, deletionVector=descriptor.to_json())
 
 
-def recounted(live: LiveAdd, rows: int) -> Action:
-    """The same file with another number of rows in its statistics."""
-    return _again(live, _stats(live, rows, wide=live.file.dv is not None), data_change=False)
+def recounted(live: LiveAdd, numbers: FileNumbers) -> Action:
+    """The same file with what it really holds."""
+    dv = live.add.get("deletionVector")
+    changed = {} if dv is None else {"deletionVector": {**dv, "cardinality": numbers.deleted}}
+    stats = _stats(live, numbers.rows, wide=dv is not None)
+    return _again(live, stats, data_change=False, size=numbers.size, **changed)
 
 
 def _again(live: LiveAdd, stats: str, *, data_change: bool, **changed: Any) -> Action:

@@ -96,5 +96,5 @@ class Rebase:
         if file.dv is None:
             return DeletionVector.empty()
         if file.key not in self._read:
-            self._read[file.key] = load(dv_ref(self.storage, file.dv), self.storage.get_range, rows=rows)
+            self._read[file.key] = load(dv_ref(self.storage, file.dv), self.storage.get_range, rows=rows, of=file.path)
         return self._read[file.key]

@@ -299,7 +299,7 @@ class _Commit:
         key = live.file.key
         if key not in self._read:
             ref = dv_ref(self.storage, live.file.dv)
-            self._read[key] = load(ref, self.storage.get_range)
+            self._read[key] = load(ref, self.storage.get_range, of=self.storage.uri_of(key.path))
         return self._read[key]
 
     # -- actions ---------------------------------------------------------------------------------------------------

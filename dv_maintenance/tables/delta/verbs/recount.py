@@ -1,4 +1,4 @@
-"""New row counts in the statistics of live files (protocol: Per-file Statistics)."""
+"""New row counts, sizes and cardinalities in the adds of live files (protocol: Per-file Statistics)."""
 
 from __future__ import annotations
 
@@ -14,21 +14,24 @@ from dv_maintenance.tables.rows import DeletedRows
 
 if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
+    from dv_maintenance.tables.capabilities import FileNumbers
     from dv_maintenance.tables.delta.commit.conflicts import Since
     from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
 
 
-def recount(storage: Storage, base: DeltaSnapshot, rows: Mapping[FileKey, int], *, dry_run: bool = False) -> int | None:
+def recount(
+    storage: Storage, base: DeltaSnapshot, numbers: Mapping[FileKey, FileNumbers], *, dry_run: bool = False
+) -> int | None:
     """See ``RecountableTable``. An add of a live logical file replaces the one before (protocol: Action
     Reconciliation). delta-spark commits the same for ``ANALYZE TABLE ... COMPUTE DELTA STATISTICS``.
     """
     if dry_run:
         storage = Rehearsal.of(storage)
-    live = live_adds(storage, base, [DeletedRows(key) for key in rows])
+    live = live_adds(storage, base, [DeletedRows(key) for key in numbers])
     info = operation_info(base, "COMPUTE STATS", {"predicate": []}, {"numUpdatedFiles": len(live)}, blind=False)
 
     def compose(since: Since) -> Draft | None:
         still = [key for key in live if FileKey(storage.path_of(RawName(key.path)), key.dv_id) not in since.gone]
-        return Draft(info, [recounted(live[key], rows[key]) for key in still]) if still else None
+        return Draft(info, [recounted(live[key], numbers[key]) for key in still]) if still else None
 
     return publish(storage, base, compose, writes="rewrite").version
