@@ -74,10 +74,9 @@ def convert(
     Raises
     ------
     RefusedError : the format has no conversion, the files contradict each other, they have columns that a table can't
-        hold, some would have to be rewritten (or have values that do not fit when they are), or a folder with files is
-        a link; nothing was written.
+        hold, some would have to be rewritten (or have values that do not fit when they are), one is not a Parquet
+        file, or a folder with files is a link; nothing was written.
     UsageError : there are no files, or the partition columns differ from those of the folders.
-    DamagedTableError : a file is not a Parquet file.
     StorageError : the storage failed.
     """
     from dv_maintenance.engine.parquet.schema import describe
@@ -90,8 +89,15 @@ def convert(
     paths, ignored = _find(table.storage)
     order = _partition_order(table, paths)
     types = _declared(table, order, partition_types or {})
-    with ThreadPoolExecutor(_THREADS) as pool:
-        described = list(pool.map(lambda path: describe(table.storage, path), paths))
+    try:
+        with ThreadPoolExecutor(_THREADS) as pool:
+            described = list(pool.map(lambda path: describe(table.storage, path), paths))
+    except DamagedTableError as error:  # there is no table yet
+        raise RefusedError(
+            error.message,
+            table=table.uri,
+            next_step="take the file out of the folder, or put _ in front of its name, and convert the others",
+        ) from error
     united = united_columns(table.uri, described, order)
     schema = pa.schema([*united.fields, *(pa.field(name, kind) for name, kind in types.items())])
     files = [

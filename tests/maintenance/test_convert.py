@@ -14,7 +14,7 @@ import pytest
 from support.readers import READERS
 
 from dv_maintenance.cli import main
-from dv_maintenance.errors import DamagedTableError, RefusedError, UsageError
+from dv_maintenance.errors import RefusedError, UsageError
 from dv_maintenance.maintenance.convert import convert
 from dv_maintenance.maintenance.read import read
 from dv_maintenance.storage import Storage
@@ -285,7 +285,7 @@ def test_what_is_no_parquet(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"has no \.parquet files"):
         convert(open_table(str(tmp_path), "delta"))
     (tmp_path / "a.parquet").write_bytes(b"text")
-    with pytest.raises(DamagedTableError, match=r"a\.parquet"):
+    with pytest.raises(RefusedError, match=r"a\.parquet.*put _ in front"):
         convert(open_table(str(tmp_path), "delta"))
     with pytest.raises(RefusedError, match="converting files"):
         convert(MemoryTable(tmp_path / "m"))

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
     from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
 
+NO_SCHEMA: Final = "the log has no schema"
 _NEWER: Final = "use a newer release of this tool, or the engine that wrote the table"
 # The first one is the protocol's; the others are drafts of it.
 _MANAGED: Final = "catalogManaged"
@@ -181,8 +182,7 @@ def check_writable(storage: Storage, snapshot: DeltaSnapshot, operation: str) ->
     check_readable(protocol, table=table, managed=managed)
     check_permitted(storage, operation)
     _check_version("writer", protocol.min_writer, FEATURE_WRITER, table)
-    if not snapshot.metadata.schema_string:
-        raise DamagedTableError("the log has no schema", table=table, version=snapshot.version)
+    check_schema(snapshot)
     features = (protocol.features("writer") | protocol.features("reader")) - ({_MANAGED} if managed else set())
     unknown = features - _REWRITABLE
     _refuse_known(unknown, table, snapshot.version)
@@ -211,6 +211,12 @@ def check_writable(storage: Storage, snapshot: DeltaSnapshot, operation: str) ->
         _check_not_uniform(snapshot, operation)
     if operation not in {"vacuum", "log", "restore"}:  # a restore repairs it
         check_single(snapshot)
+
+
+def check_schema(snapshot: DeltaSnapshot) -> None:
+    """Raise DamagedTableError for a version whose log has no schema: its files can be counted, but not read."""
+    if not snapshot.metadata.schema_string:
+        raise DamagedTableError(NO_SCHEMA, table=snapshot.table, version=snapshot.version)
 
 
 def check_single(snapshot: DeltaSnapshot) -> None:

@@ -16,7 +16,7 @@ from dv_maintenance.files.arrays import bools, combined, flags, int64s, numbers,
 from dv_maintenance.remedies import run
 from dv_maintenance.storage import NOT_PLAIN, RawName
 from dv_maintenance.tables.delta.commit.ratification import torn_copies
-from dv_maintenance.tables.delta.load import passed_over
+from dv_maintenance.tables.delta.load import REPEATS, passed_over
 from dv_maintenance.tables.delta.log.pointer import POINTER, hinted, problem
 from dv_maintenance.tables.delta.log.ratified import RatifiedStorage
 from dv_maintenance.tables.delta.log.segment import commit_path, complete_checkpoints
@@ -107,6 +107,11 @@ def log_faults(storage: Storage, snapshot: DeltaSnapshot) -> tuple[LogFault, ...
     elif passed is not None:
         newer = "Write a checkpoint of the newest version, from which readers then begin."
         faults += [LogFault(path, passed.damage, _OTHERS_FAIL, Repair(newer, command, _OLDER)) for path in passed.paths]
+    checkpoints = {each.path: each for each in snapshot.segment.checkpoint_files}
+    if checkpoints and any(REPEATS in each for each in snapshot.warnings):
+        effect = "Spark reads its rows once, deltalake, polars and DuckDB read them twice."
+        anew = Repair("Write a checkpoint of a newer version, from which readers then begin.", command, "Nothing.")
+        faults.append(LogFault(next(iter(checkpoints)), REPEATS, effect, anew))
     return (*faults, *strict_faults(storage, snapshot, name))
 
 

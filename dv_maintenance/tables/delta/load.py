@@ -11,11 +11,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dv_maintenance.errors import DamagedTableError, DvMaintenanceError
+from dv_maintenance.files.arrays import bools
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables.delta.features import check_readable
 from dv_maintenance.tables.delta.log.actions import Metadata, Protocol, Transaction
 from dv_maintenance.tables.delta.log.ratified import RatifiedStorage
-from dv_maintenance.tables.delta.log.replay import TOMBSTONE_COLUMNS, State, replay, tombstone_table
+from dv_maintenance.tables.delta.log.replay import TOMBSTONE_COLUMNS, State, first_of_each, replay, tombstone_table
 from dv_maintenance.tables.delta.log.segment import LogSegment, read_commit, segment
 from dv_maintenance.tables.delta.rows.files import ADD_COLUMNS, duplicate_paths, files_table
 from dv_maintenance.tables.delta.rows.schema import arrow_schema
@@ -24,6 +25,7 @@ from dv_maintenance.tables.model import left_to
 from dv_maintenance.tables.partition_spec import by_columns
 from dv_maintenance.units import count
 
+REPEATS: Final = "names a file twice"
 PRINTS: Final = "prints"
 """In ``Snapshot.derived``: ``log.fingerprints`` of the paths."""
 
@@ -67,7 +69,12 @@ def _snapshot(storage: Storage, files: LogSegment, state: State, warnings: tuple
     except DvMaintenanceError as error:
         error.table, error.version = storage.uri, files.version
         raise
-    prints = state.prints
+    prints, twice = state.prints, duplicate_paths(rows["path"], state.prints)
+    if twice and not (firsts := first_of_each(state.adds)).all():
+        again = rows["path"].filter(bools(~firsts))[0].as_py()
+        warnings = (*warnings, f"the checkpoint of version {files.checkpoint_version} {REPEATS}: {again}")
+        rows, prints = rows.filter(bools(firsts)), prints[firsts]
+        twice = duplicate_paths(rows["path"], prints)
     found = snapshot_of(
         storage,
         files,
@@ -76,7 +83,7 @@ def _snapshot(storage: Storage, files: LogSegment, state: State, warnings: tuple
         metadata=metadata,
         domains=state.domains,
         transactions=state.transactions,
-        duplicates=duplicate_paths(rows["path"], prints),
+        duplicates=twice,
         warnings=warnings,
     )
     found.derived[PRINTS] = prints

@@ -12,13 +12,15 @@ from typing import Any
 
 import deltalake
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from support.readers import with_deltalake
 
 from dv_maintenance.cli import main
-from dv_maintenance.errors import RefusedError
+from dv_maintenance.errors import DamagedTableError, RefusedError
 from dv_maintenance.maintenance.checkpoint import checkpoint
 from dv_maintenance.maintenance.fsck import fsck
+from dv_maintenance.maintenance.read import read
 from dv_maintenance.maintenance.restore import restore
 from dv_maintenance.tables import open_table
 
@@ -126,3 +128,48 @@ def test_columns_that_differ_in_case_are_found(root: Path) -> None:
     edited(root, 0, "metaData", twice)
     (damage,) = fsck(open_table(str(root))).damage
     assert "the columns id and ID, which differ only in case" in damage.reason
+
+
+# -- checkpoints ------------------------------------------------------------------------------------------------------
+
+
+def with_checkpoint(root: Path, change: Callable[[pa.Table], pa.Table]) -> None:
+    """A changed checkpoint of version 1, and a commit after it."""
+    checkpoint(open_table(str(root)))
+    deltalake.write_deltalake(root, pa.table({"id": [90], "v": ["b"]}), mode="append")
+    (path,) = (root / "_delta_log").glob("*.checkpoint.parquet")
+    pq.write_table(change(pq.read_table(path)), path)
+
+
+@pytest.mark.parametrize("kind", ["metaData", "protocol"])
+def test_a_checkpoint_without_schema_or_protocol_is_passed_over(root: Path, kind: str) -> None:
+    """The rows were read as none, and the table was counted as if nothing had happened."""
+    with_checkpoint(root, lambda rows: rows.filter(rows[kind].is_null()))
+    table = open_table(str(root))
+    assert sum(batch.num_rows for batch in read(table)[1]) == 10
+    assert [f"has no {kind}" in each.reason for each in fsck(table).damage] == [True]
+    checkpoint(table)
+    assert len(ids(root)) == 10
+    assert fsck(table).clean
+
+
+def test_a_log_without_schema_is_not_read_as_no_rows(root: Path) -> None:
+    with_checkpoint(root, lambda rows: rows.filter(rows["metaData"].is_null()))
+    for version in (0, 1):
+        (root / "_delta_log" / f"{version:020d}.json").unlink()
+    table = open_table(str(root))
+    with pytest.raises(DamagedTableError, match="has no metaData"):
+        read(table)
+    assert not fsck(table).clean
+
+
+def test_a_file_that_a_checkpoint_names_twice_is_read_once(root: Path) -> None:
+    """As Spark does; deltalake doubles its rows."""
+    with_checkpoint(root, lambda rows: pa.concat_tables([rows, rows]))
+    assert len(ids(root)) > 10
+    table = open_table(str(root))
+    assert (sum(batch.num_rows for batch in read(table)[1]), table.snapshot().files.num_rows) == (10, 2)
+    assert ["names a file twice" in each.reason for each in fsck(table).damage] == [True]
+    checkpoint(table)
+    assert len(ids(root)) == 10
+    assert fsck(table).clean

@@ -18,7 +18,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dv_maintenance.errors import DamagedTableError
 from dv_maintenance.files.arrays import int64s, taken
+from dv_maintenance.files.arrays import numbers as flat
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables.delta.log.actions import Metadata, Protocol, Transaction
 from dv_maintenance.tables.delta.log.bulk import ADD_TYPES, REMOVE_TYPES, dv_ids
@@ -126,9 +128,19 @@ def full_state(storage: Storage, snapshot: DeltaSnapshot) -> FullState:
         metadata=snapshot.metadata,
         domains=state.domains,
         transactions=state.transactions,
-        adds=state.adds,
+        adds=state.adds.filter(bools(first_of_each(state.adds))),
         removes=state.removes,
     )
+
+
+def first_of_each(adds: pa.Table) -> Any:
+    """A mask of the first add of each logical file. A checkpoint may name one twice; Spark reads it once."""
+    keys = key_strings(adds["path"], dv_ids(adds["deletionVector"]))
+    codes = pa.chunked_array(keys).combine_chunks().dictionary_encode().indices
+    _, firsts = np.unique(flat(codes), return_index=True)
+    mask = np.zeros(len(adds), bool)
+    mask[firsts] = True
+    return mask
 
 
 @no_collection()
@@ -152,6 +164,10 @@ def replay(storage: Storage, segment: LogSegment, *, adds: Sequence[str] = (), r
         checkpoint = reading.result() if reading else Checkpoint()
     base = Tail(storage.uri)
     base.read(checkpoint.actions, f"checkpoint {segment.checkpoint_version}")
+    for name, found in (("protocol", newer.protocol or base.protocol), ("metaData", newer.metadata or base.metadata)):
+        if paths and found is None:
+            where = f"the checkpoint of version {segment.checkpoint_version}"
+            raise DamagedTableError(f"{where} has no {name}", table=storage.uri)
     domains = {**base.domains, **newer.domains}
     live, prints = _merge(checkpoint.bulk["add"], newer.adds, newer.prints, newer.keys)
     return State(

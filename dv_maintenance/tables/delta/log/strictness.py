@@ -12,6 +12,7 @@ import orjson
 import pyarrow.compute as pc
 
 from dv_maintenance.remedies import run
+from dv_maintenance.tables.delta.features import NO_SCHEMA
 from dv_maintenance.tables.delta.log.bulk import dv_id
 from dv_maintenance.tables.delta.log.segment import LOG, read_commits
 from dv_maintenance.tables.fsck import LogFault, Repair
@@ -86,6 +87,9 @@ def _is_object(statistics: Any) -> bool:
 
 def strict_faults(storage: Storage, snapshot: DeltaSnapshot, name: str) -> Iterator[LogFault]:
     """Faults of the version's log. ``name``: of the table, for commands."""
+    if not snapshot.metadata.schema_string:
+        again = Repair("Restore the commit or the checkpoint with the schema from a backup.", None, "Nothing.")
+        yield LogFault("", NO_SCHEMA, "Its files can be counted, but nobody can read the table.", again)
     commits = _Commits(storage, snapshot)
     live = set(snapshot.files["path"].to_pylist() if commits.statistics or commits.removed else ())
     anew = Repair("Write a checkpoint, from which readers then begin.", run("checkpoint", name), "Nothing.")

@@ -16,6 +16,7 @@ from dv_maintenance.errors import DamagedDeletionVectorError, DamagedTableError,
 from dv_maintenance.storage import RawName
 from dv_maintenance.tables.bins import taken
 from dv_maintenance.tables.columns import check_columns, path_of
+from dv_maintenance.tables.delta.features import check_schema
 from dv_maintenance.tables.delta.log.columns import strings
 from dv_maintenance.tables.delta.rows.clustering import clustering_columns, kept_number, new_number
 from dv_maintenance.tables.delta.rows.layout import file_schema, row_id_field, stores_partitions
@@ -68,8 +69,10 @@ def scan_tasks(storage: Storage, snapshot: DeltaSnapshot, columns: Sequence[str]
     Raises
     ------
     UsageError : the table does not have a column, or a column is named twice.
-    DamagedTableError : rows are tracked, but a file has no ``baseRowId`` or ``defaultRowCommitVersion``.
+    DamagedTableError : the log has no schema, or rows are tracked, but a file has no ``baseRowId`` or
+        ``defaultRowCommitVersion``.
     """
+    check_schema(snapshot)
     schema = _selected(snapshot, columns)
     partitions = tuple(column for column in partition_columns(snapshot.metadata) if column.name in schema.names)
     match_by = _match_by(snapshot.metadata)

@@ -19,10 +19,11 @@ from dv_maintenance.tables.paimon.log.documents import Document
 from dv_maintenance.tables.table import Probe
 
 USER: Final = "dv-maintenance-"
+"""Prefix of this package's commit users."""
+
 COMPACT: Final = "COMPACT"
 BATCH: Final = 2**63 - 1
 """Commit identifier of all batch writers."""
-"""Prefix of this package's commit users."""
 
 LATEST: Final = "LATEST"
 _EARLIEST: Final = "EARLIEST"
