@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from importlib import import_module
 from typing import Any, Final
 
@@ -21,7 +21,22 @@ from dv_maintenance.catalogs.kinds import CatalogSettings, kind_called
 from dv_maintenance.config import Document, load_yaml, validate
 from dv_maintenance.errors import UsageError
 from dv_maintenance.tables.find import FoundTable
-from dv_maintenance.tables.registry import CATALOGS, Location, known_format
+from dv_maintenance.tables.registry import CATALOGS, Location, known_format, quoted
+
+__all__ = [
+    "canonical",
+    "configured",
+    "format_of",
+    "from_plain",
+    "is_known",
+    "listed",
+    "located",
+    "parts_of",
+    "quoted",
+    "secrets_of",
+    "settings_of",
+    "unknown",
+]
 
 _PART: Final = r"`(?:[^`]|``)+`|[^.`]+"
 
@@ -140,21 +155,16 @@ def canonical(name: str) -> str:
     return quoted(parts)
 
 
-def quoted(parts: Iterable[str]) -> str:
-    """The name of these parts.
-
-    >>> quoted(["main", "a.b"])
-    'main.`a.b`'
-    """
-    return ".".join(
-        each if re.fullmatch(r"[^`.:/\s]+", each) else "`" + each.replace("`", "``") + "`" for each in parts
-    )
-
-
 def secrets_of(settings: CatalogSettings) -> list[str]:
-    """The values that are never printed."""
-    fields = type(settings).model_fields.items()
-    return [str(getattr(settings, name)) for name, each in fields if not each.repr and getattr(settings, name)]
+    """The values that are never printed. Of a mapping, those whose keys say that they are secret."""
+    hidden = [getattr(settings, name) for name, each in type(settings).model_fields.items() if not each.repr]
+    texts = [str(each) for each in hidden if each and not isinstance(each, Mapping)]
+    mappings = [each for each in hidden if isinstance(each, Mapping)]
+    return texts + [str(each) for of in mappings for key, each in of.items() if _is_secret(key)]
+
+
+def _is_secret(key: str) -> bool:
+    return re.search("key|token|secret|sas|credential|password", key.lower()) is not None
 
 
 def parts_of(name: str) -> tuple[str, ...]:

@@ -19,17 +19,23 @@ from dv_maintenance.catalogs.metastore import Entry
 from dv_maintenance.catalogs.named import found, in_schemas, missing_package, schema_in, table_in
 from dv_maintenance.errors import (
     DvMaintenanceError,
+    RefusedError,
     StorageDeniedError,
     StorageUnavailableError,
     TableNotFoundError,
     UsageError,
 )
+from dv_maintenance.storage import plain_uri
+from dv_maintenance.tables.publish import Overtaken
 from dv_maintenance.tables.registry import Location
 
 if TYPE_CHECKING:
     from dv_maintenance.tables.find import FoundTable
 
-_RIGHTS: Final = "check the credentials that boto3 finds; it takes glue:GetTable, glue:GetTables and glue:GetDatabases"
+_RIGHTS: Final = (
+    "check the credentials that boto3 finds; it takes glue:GetTable, glue:GetTables and glue:GetDatabases, "
+    "and glue:UpdateTable to commit to Iceberg tables"
+)
 _REACH: Final = "check the region, the endpoint and the network"
 _CHECK: Final = "check the name, the region and the account"
 _DENIED: Final = ("AccessDenied", "ExpiredToken", "UnrecognizedClient", "InvalidClientToken", "InvalidSignature")
@@ -54,19 +60,70 @@ class Settings(CatalogSettings):
 
 
 def located(name: str, settings: Settings, options: Mapping[str, str]) -> tuple[str, Location]:
-    """See ``kinds.CatalogKind``. A link to a table of another catalog is followed."""
-    database, table = table_in(name, "Glue", "DATABASE", "TABLE")
-    asked = {"DatabaseName": database, "Name": table}
-    found = _table(name, settings, **_of(settings), **asked)
-    if link := found.get("TargetTable"):
-        asked = {key: link[key] for key in ("CatalogId", "DatabaseName", "Name") if key in link}
-        found = _table(name, settings, **asked)
-    entry = _entry(found)
+    """See ``kinds.CatalogKind``."""
+    _, described = _resolved(name, settings)
+    entry = _entry(described)
+    if entry.format == "iceberg":
+        return "iceberg", _iceberg(name, settings, entry, options)
     storage, handle = entry.opened(name, {})
-    more = options_of(name, settings, storage.uri, options) if storage.uri.startswith("s3://") else dict(options)
-    if settings.region and not any("region" in each.lower() for each in more):
-        more["aws_region"] = settings.region
-    return entry.format, Location(type(storage)(storage.uri, more), handle)
+    return entry.format, Location(
+        type(storage)(storage.uri, file_options(name, settings, storage.uri, options)), handle
+    )
+
+
+def _iceberg(name: str, settings: Settings, entry: Entry, options: Mapping[str, str]) -> Location:
+    from dv_maintenance.tables.iceberg.pointed import PointedTable, root_of
+
+    entry.check(name)
+    find = partial(newest, name, settings)
+    known = file_options(name, settings, bucket_of(entry.metadata), options)
+    return Location(
+        root_of(name, entry.metadata, find, known), PointedTable(name, find, partial(_move, name, settings))
+    )
+
+
+def newest(name: str, settings: Settings) -> str:
+    """The location of the newest metadata file of an Iceberg table. Raises as :func:`located`."""
+    entry = _entry(_resolved(name, settings)[1])
+    entry.check(name)
+    return entry.metadata
+
+
+def file_options(name: str, settings: Settings, place: str, options: Mapping[str, str]) -> dict[str, str]:
+    """The options of a storage at ``place``: with the caller's own credentials, unless ``options`` bring some."""
+    known = options_of(name, settings, place, options) if place.startswith("s3://") else dict(options)
+    if settings.region and not any("region" in each.lower() for each in known):
+        known["aws_region"] = settings.region
+    return known
+
+
+def bucket_of(metadata: str) -> str:
+    """The place for which an Iceberg table gets keys: its files need not be together."""
+    return "/".join(plain_uri(metadata).split("/")[:3])
+
+
+def _move(name: str, settings: Settings, old: str, new: str) -> None:
+    """See ``PointedTable.move_pointer``. Glue changes the entry only if it still has the version that was read."""
+    asked, described = _resolved(name, settings)
+    parameters = described.get("Parameters") or {}
+    if parameters.get("metadata_location") != old:
+        raise Overtaken("the catalog names another metadata file, building on it")
+    client, version = _client(settings, attempts=1), described.get("VersionId")
+    if not version:
+        raise RefusedError(
+            f"{name}: Glue does not tell the version of the table's entry, so a change by others would go unnoticed",
+            done="nothing was committed",
+            next_step="commit with the table's engine",
+        )
+    known = client.meta.service_model.shape_for("TableInput").members
+    entry = {key: value for key, value in described.items() if key in known}
+    entry["Parameters"] = {**parameters, "metadata_location": new, "previous_metadata_location": old}
+    where = {key: value for key, value in asked.items() if key != "Name"}
+    with _errors(name):
+        try:
+            client.update_table(**where, TableInput=entry, VersionId=version, SkipArchive=True)
+        except client.exceptions.ConcurrentModificationException as error:
+            raise Overtaken("another writer changed the table's entry in Glue, building on it") from error
 
 
 def listed(name: str, settings: Settings) -> Iterator[FoundTable]:
@@ -117,6 +174,17 @@ def _of(settings: Settings) -> dict[str, str]:
     return {"CatalogId": settings.catalog_id} if settings.catalog_id else {}
 
 
+def _resolved(name: str, settings: Settings) -> tuple[Mapping[str, str], Mapping[str, Any]]:
+    """What to ask for, and the entry of the table. A link to a table of another catalog is followed."""
+    database, table = table_in(name, "Glue", "DATABASE", "TABLE")
+    asked = {**_of(settings), "DatabaseName": database, "Name": table}
+    found = _table(name, settings, **asked)
+    if link := found.get("TargetTable"):
+        asked = {key: link[key] for key in ("CatalogId", "DatabaseName", "Name") if key in link}
+        found = _table(name, settings, **asked)
+    return asked, found
+
+
 def _table(name: str, settings: Settings, **arguments: str) -> Mapping[str, Any]:
     with _errors(name):
         found: Mapping[str, Any] = _part(name, _client(settings).get_table(**arguments), "Table")
@@ -149,11 +217,12 @@ def _session(settings: Settings) -> Any:
 
 
 @lru_cache(maxsize=32)
-def _client(settings: Settings) -> Any:
+def _client(settings: Settings, attempts: int = 3) -> Any:
+    """``attempts``: 1 for a change: a second one would be refused because of the first, whose answer was lost."""
     session = _session(settings)
     from botocore.config import Config
 
-    config = Config(connect_timeout=10, read_timeout=30, retries={"mode": "standard", "total_max_attempts": 3})
+    config = Config(connect_timeout=10, read_timeout=30, retries={"mode": "standard", "total_max_attempts": attempts})
     return session.client("glue", endpoint_url=settings.endpoint, config=config)
 
 
@@ -164,7 +233,7 @@ def _errors(name: str) -> Iterator[None]:
         yield
     except ImportError as error:
         raise missing_package(name, "boto3", "glue", error) from error
-    except DvMaintenanceError:
+    except (DvMaintenanceError, Overtaken):
         raise
     except Exception as error:
         raise _failed(name, error) from error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal
 from urllib.parse import urlsplit
 
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
 _PORT: Final = 9083
 _SECONDS: Final = 30
 _AT_ONCE: Final = 200  # tables in one answer
+_LOCKS: Final = (
+    "only Iceberg's Java classes take the locks under which a Hive metastore moves a table's pointer safely: describe "
+    "the catalog as one of the type spark"
+)
 _REACH: Final = "check the catalog's uri and the network; a metastore with Kerberos needs 'kerberos_service'"
 
 
@@ -48,10 +53,27 @@ class Settings(CatalogSettings):
 
 def located(name: str, settings: Settings, options: Mapping[str, str]) -> tuple[str, Location]:
     """See ``kinds.CatalogKind``."""
+    entry, known = _described(name, settings), {**settings.storage_options, **options}
+    if entry.format != "iceberg":
+        return entry.format, Location(*entry.opened(name, known))
+    from dv_maintenance.tables.iceberg.pointed import PointedTable, root_of
+
+    entry.check(name)
+    find = partial(newest, name, settings)
+    return "iceberg", Location(root_of(name, entry.metadata, find, known), PointedTable(name, find, why_not=_LOCKS))
+
+
+def newest(name: str, settings: Settings) -> str:
+    """The location of the newest metadata file of an Iceberg table. Raises as :func:`located`."""
+    entry = _described(name, settings)
+    entry.check(name)
+    return entry.metadata
+
+
+def _described(name: str, settings: Settings) -> Entry:
     database, table = table_in(name, "a Hive metastore", "DATABASE", "TABLE")
     with _asked(name, settings) as client:
-        entry = _entry(_table(client, database, table))
-    return entry.format, Location(*entry.opened(name, {**settings.storage_options, **options}))
+        return _entry(_table(client, database, table))
 
 
 def listed(name: str, settings: Settings) -> Iterator[FoundTable]:

@@ -17,7 +17,9 @@ from dv_maintenance.storage import Storage, plain_uri
 from dv_maintenance.tables.registry import NamedTable, known_format
 
 _VIEWS: Final = {"VIRTUAL_VIEW": "a view", "MATERIALIZED_VIEW": "a materialized view"}
-_TITLES: Final = {"iceberg": "an Iceberg table", "hudi": "a Hudi table"}
+_HUDI: Final = "a Hudi table"
+_METADATA: Final = "metadata_location"
+_NO_METADATA: Final = "an Iceberg table whose metadata the catalog does not name"
 # What Spark writes as the location of a table whose real one is in the parameters of its serde.
 _PLACEHOLDER: Final = "-__PLACEHOLDER__"
 # Part of the class of an input format or a storage handler -> the format.
@@ -54,12 +56,19 @@ class Entry:
         return next((each for part, each in _CLASSES.items() if part in classes), "")
 
     @property
+    def metadata(self) -> str:
+        """The location of the newest metadata file of an Iceberg table; "" if the entry does not say it."""
+        return self.parameters.get(_METADATA, "")
+
+    @property
     def left_alone(self) -> str:
         """Why it is not a table to maintain; "" if it is one. See ``FoundTable``."""
         if self.type in _VIEWS:
             return _VIEWS[self.type]
-        if self.format in _TITLES:
-            return _TITLES[self.format]
+        if self.format == "hudi":
+            return _HUDI
+        if self.format == "iceberg" and not self.metadata:
+            return _NO_METADATA
         if known_format(self.format) is None:
             return f"a table of the format {self.format}" if self.format else "a Hive table"
         return ""
@@ -82,9 +91,13 @@ class Entry:
         ------
         UnsupportedFeatureError : it is not a table to maintain. DamagedTableError : see :meth:`uri`.
         """
-        if why := self.left_alone:
-            raise (left_alone(name, why, _ICEBERG) if self.format == "iceberg" else left_alone(name, why))
+        self.check(name)
         return Storage(self.uri(name), options), NamedTable(name, f"{quoted([self.name])}@{self.created}")
 
+    def check(self, name: str) -> None:
+        """Raises UnsupportedFeatureError if it is not a table to maintain."""
+        if why := self.left_alone:
+            raise (left_alone(name, why, _FOLDER) if why == _NO_METADATA else left_alone(name, why))
 
-_ICEBERG: Final = "write iceberg:CATALOG.NAMESPACE.TABLE, with this catalog in pyiceberg's configuration"
+
+_FOLDER: Final = "give the table's folder"

@@ -255,6 +255,17 @@ def named(
     return known, getattr(import_module(module), function)(rest, storage_options)
 
 
+def quoted(parts: Iterable[str]) -> str:
+    """The name of these parts.
+
+    >>> quoted(["main", "a.b"])
+    'main.`a.b`'
+    """
+    return ".".join(
+        each if re.fullmatch(r"[^`.:/\s]+", each) else "`" + each.replace("`", "``") + "`" for each in parts
+    )
+
+
 def detect_on_disk(place: str) -> TableFormat | None:
     """The format of the table in a folder on local disk, by its folders' names alone: for thousands of tables at a
     time. ``None``: there is none, it can't be listed, or the place is elsewhere.

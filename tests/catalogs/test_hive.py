@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from support.answers import answering
+from support.iceberg_pointers import iceberg_table, newest_of
 
 from dv_maintenance.catalogs import configured
 from dv_maintenance.catalogs.hive import Settings, listed, located
 from dv_maintenance.cli import main
+from dv_maintenance.dml.delete import delete
+from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.errors import (
     RefusedError,
     StorageDeniedError,
@@ -21,6 +24,9 @@ from dv_maintenance.errors import (
     UnsupportedFeatureError,
     UsageError,
 )
+from dv_maintenance.maintenance.execution.apply import purge
+from dv_maintenance.maintenance.fsck.check import fsck
+from dv_maintenance.maintenance.health import health
 from dv_maintenance.tables import open_table
 from dv_maintenance.tables.find import FoundTable
 from dv_maintenance.testing.catalogs import CatalogCase, CatalogContract
@@ -59,25 +65,48 @@ def test_a_database_is_listed(server: Metastore, modern: bool, monkeypatch: pyte
     server.modern = modern
     server.add("orders", DELTA, "s3://b/orders")
     server.add("a.b", {"storage_handler": "org.apache.paimon.hive.PaimonStorageHandler"}, "s3://b/ab")
-    server.add("ice", {"table_type": "ICEBERG"}, "s3://b/ice")
+    server.add("ice", {"table_type": "ICEBERG", "metadata_location": "s3://b/ice/m.json"}, "s3://b/ice")
+    server.add("in_folder", {"table_type": "ICEBERG"}, "s3://b/ice")
     server.add("plain", {}, "s3://b/plain")
     server.add("v", {}, tableType="VIRTUAL_VIEW")
     settings: Any = configured()["hive"]
     known = [
         FoundTable("`a.b`", "paimon"),
-        FoundTable("ice", "", "an Iceberg table"),
+        FoundTable("ice", "iceberg"),
+        FoundTable("in_folder", "", "an Iceberg table whose metadata the catalog does not name"),
         FoundTable("orders", "delta"),
         FoundTable("plain", "", "a Hive table"),
         FoundTable("v", "", "a view"),
     ]
     assert sorted(listed("hive.shop", settings)) == known
-    assert [each for each in server.asked if isinstance(each, int)] == [2, 2, 1]
+    assert [each for each in server.asked if isinstance(each, int)] == [2, 2, 2]
     assert {each.path for each in listed("hive.*", settings)} == {f"shop.{each.path}" for each in known}
     with pytest.raises(UnsupportedFeatureError, match=r"hive.shop.v is a view"):
         open_table("hive.shop.v")
     handle: Any = located("hive.shop.orders", settings, {})[1].catalog
     server.add("orders", DELTA, "s3://b/orders", createTime=2000)
     assert located("hive.shop.orders", settings, {})[1].catalog != handle
+
+
+def test_an_iceberg_table_is_read_and_left_to_java(server: Metastore, tmp_path: Path) -> None:
+    """Which takes the metastore's locks."""
+    backend = iceberg_table(tmp_path / "orders")
+    server.add("orders", {"table_type": "ICEBERG", "metadata_location": newest_of(backend)}, str(tmp_path))
+    before = health(open_table("hive.shop.orders").snapshot()).counts
+    assert (before.physical_rows, before.deleted_rows) == (20, 3)
+    table = open_table("hive.shop.orders")
+    backend.delete([5])
+    assert health(table.snapshot()).counts == before, "the metastore knows of no later version"
+    server.add("orders", {"table_type": "ICEBERG", "metadata_location": newest_of(backend)}, str(tmp_path))
+    assert health(table.snapshot()).counts.deleted_rows == 4
+    assert not fsck(table).files_damaged
+    for verb in (lambda: purge(table, LocalEngine()), lambda: delete(table, LocalEngine(), "id = 7")):
+        with pytest.raises(RefusedError, match=r"only Iceberg's Java classes take the locks .* one of the type spark"):
+            verb()
+    server.add("orders", {"table_type": "ICEBERG"}, str(tmp_path))
+    with pytest.raises(UnsupportedFeatureError, match="whose metadata the catalog does not name") as caught:
+        open_table("hive.shop.orders")
+    assert caught.value.next_step == "give the table's folder"
 
 
 def test_what_the_metastore_refuses_is_one_sentence(server: Metastore) -> None:

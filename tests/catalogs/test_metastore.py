@@ -28,7 +28,12 @@ from dv_maintenance.errors import DamagedTableError, UnsupportedFeatureError
         (
             Entry("t", "EXTERNAL_TABLE", "s3://b/t", {"table_type": "ICEBERG", "metadata_location": "s3://b/t/m"}),
             "iceberg",
-            "an Iceberg table",
+            "",
+        ),
+        (
+            Entry("t", "EXTERNAL_TABLE", "s3://b/t", {"table_type": "ICEBERG"}),
+            "iceberg",
+            "an Iceberg table whose metadata the catalog does not name",
         ),
         (Entry("t", "EXTERNAL_TABLE", "s3://b/t", {"spark.sql.sources.provider": "hudi"}), "hudi", "a Hudi table"),
         (
@@ -54,7 +59,7 @@ def test_formats_are_told_apart(entry: Entry, format: str, why: str) -> None:
     assert (entry.format, entry.left_alone) == (format, why)
     if why:
         with pytest.raises(UnsupportedFeatureError, match=f"glue.db.t is {why}"):
-            entry.opened("glue.db.t", {})
+            entry.check("glue.db.t")
 
 
 DELTA = {"spark.sql.sources.provider": "delta"}

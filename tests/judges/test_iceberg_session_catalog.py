@@ -148,7 +148,7 @@ class Connect:
 
 def test_spark_connect_is_refused_with_the_reason() -> None:
     with pytest.raises(RefusedError, match="Spark Connect does not reach them"):
-        SessionCatalogTable("prod", ("s", "t"), Connect()).load()
+        SessionCatalogTable("prod", ("s", "t"), Connect).load()
 
 
 HIVE = """

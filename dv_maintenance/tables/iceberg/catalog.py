@@ -27,6 +27,7 @@ from dv_maintenance.tables.registry import Location
 if TYPE_CHECKING:
     from dv_maintenance.tables.iceberg.commit.change import Change
     from dv_maintenance.tables.iceberg.log.metadata import Ref
+    from dv_maintenance.tables.iceberg.session_catalog import SessionCatalogTable
 
 # pyiceberg's names for what a catalog says of its storage -> obstore's.
 _OPTIONS: Final = {
@@ -67,10 +68,12 @@ class IcebergCatalogTable:
 
     catalog : its name in pyiceberg's configuration.
     identifier : namespaces and the name of the table.
+    properties : of the catalog, as pyiceberg calls them, in place of those of its configuration.
     """
 
     catalog: str
     identifier: tuple[str, ...]
+    properties: Mapping[str, str] | None = field(default=None, repr=False, compare=False)
     _client: list[Any] = field(default_factory=list, repr=False, compare=False)
 
     @property
@@ -113,6 +116,28 @@ class IcebergCatalogTable:
             raise self._failed(error) from error
         io = {name: str(value) for name, value in {**client.properties, **found.io.properties}.items()}
         return CatalogEntry(found.metadata_location, found.metadata.location, io)
+
+    def newest(self) -> str:
+        """The location of the newest metadata file. Raises as :meth:`load`."""
+        return self.load().metadata
+
+    def refusal(self) -> str:
+        """Why nothing can be committed; "" if it can. Raises as :meth:`load`."""
+        kind = self.kind()
+        if kind in {"rest", "sql"}:
+            return ""
+        return (
+            f"through pyiceberg this release commits to REST and SQL catalogs, not to its {kind}; describe the catalog "
+            "as one of the type glue or spark, or use a Spark session of this process that has it"
+        )
+
+    def namespaces(self) -> list[tuple[str, ...]]:
+        """The namespaces of the catalog that are in no other one. Raises as :meth:`load`."""
+        client = self._connection()
+        try:
+            return [tuple(each) for each in client.list_namespaces()]
+        except Exception as error:
+            raise self._failed(error) from error
 
     def listed(self) -> list[str]:
         """The names of the tables in the namespace ``identifier``. Raises as :meth:`load`."""
@@ -226,7 +251,7 @@ class IcebergCatalogTable:
                 next_step="install dv-maintenance[iceberg], or give the table's folder or metadata file",
             ) from error
         config = Config()
-        found = config.get_catalog_config(self.catalog)
+        found: Any = self.properties or config.get_catalog_config(self.catalog)
         if found is None:
             known = ", ".join(sorted(config.get_known_catalogs())) or "none"
             raise UsageError(
@@ -288,12 +313,23 @@ def located(name: str, options: Mapping[str, str] | None = None) -> Location:
     handle: IcebergCatalogTable | SessionCatalogTable = known_to_pyiceberg
     session = None if known_to_pyiceberg.configured() else session_with(handle.catalog)
     if session is not None:
-        handle = SessionCatalogTable(handle.catalog, handle.identifier, session)
-    entry = handle.load()
-    known = {_OPTIONS[key]: value for key, value in entry.io.items() if key in _OPTIONS and value}
+        handle = SessionCatalogTable(handle.catalog, handle.identifier, lambda: session)
+    return at_entry(handle, handle.load(), options)
+
+
+def at_entry(
+    handle: IcebergCatalogTable | SessionCatalogTable, entry: CatalogEntry, options: Mapping[str, str] | None
+) -> Location:
+    """The location of a table, by what its catalog says. ``options`` of the storage go before those of the catalog."""
+    return Location(Storage(plain_uri(entry.location), {**options_of(entry.io), **(options or {})}), handle)
+
+
+def options_of(io: Mapping[str, str]) -> dict[str, str]:
+    """The storage options in the properties of a catalog."""
+    known = {_OPTIONS[key]: value for key, value in io.items() if key in _OPTIONS and value}
     if known.get("aws_endpoint", "").startswith("http://"):
         known["allow_http"] = "true"
-    return Location(Storage(plain_uri(entry.location), {**known, **(options or {})}), handle)
+    return known
 
 
 def listed(name: str) -> Iterator[FoundTable]:

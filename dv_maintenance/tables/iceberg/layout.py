@@ -12,8 +12,9 @@ import pyarrow.compute as pc
 from dv_maintenance.files.arrays import strings
 from dv_maintenance.storage import Storage, plain_uri
 from dv_maintenance.tables.iceberg.catalog import IcebergCatalogTable
+from dv_maintenance.tables.iceberg.pointed import PointedTable
 from dv_maintenance.tables.iceberg.session_catalog import SessionCatalogTable
-from dv_maintenance.tables.registry import Location
+from dv_maintenance.tables.registry import Location, NamedTable
 
 if TYPE_CHECKING:
     from dv_maintenance.tables.iceberg.log.metadata import Metadata
@@ -35,18 +36,18 @@ class Layout:
 
     storage: Storage
     file: str | None = None
-    catalog: IcebergCatalogTable | SessionCatalogTable | None = None
+    catalog: IcebergCatalogTable | SessionCatalogTable | PointedTable | None = None
     branch: str = "main"
 
     @classmethod
     def of(cls, location: Location) -> Layout:
-        """The layout of a table at a location. A catalog of another kind is asked through pyiceberg, by its name.
-        Raises UsageError.
+        """The layout of a table at a location. A catalog that leaves commits to the files is not asked any more, one of
+        another kind through pyiceberg, by its name. Raises UsageError.
         """
         storage, catalog = location.storage, location.catalog
-        if isinstance(catalog, IcebergCatalogTable | SessionCatalogTable):
+        if isinstance(catalog, IcebergCatalogTable | SessionCatalogTable | PointedTable):
             return cls(storage, catalog=catalog)
-        if catalog is not None:
+        if catalog is not None and not isinstance(catalog, NamedTable):
             return cls(storage, catalog=IcebergCatalogTable.called(catalog.name))
         folder, _, name = storage.uri.rpartition("/")
         if not name.endswith((".metadata.json", ".metadata.json.gz")):

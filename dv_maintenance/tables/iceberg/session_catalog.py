@@ -1,5 +1,5 @@
-"""A table in a catalog of the user's own Spark session, whose pointer only Iceberg's Java classes can move: Hive with
-its locks, Glue with its versions, JDBC, Nessie, and whatever else derives from Iceberg's metastore operations.
+"""A table in a catalog of a Spark session, whose pointer Iceberg's Java classes move: Hive with its locks, Glue, JDBC,
+Nessie, and whatever else derives from Iceberg's metastore operations.
 
 Files, manifests and the new metadata are made here as for other catalogs. The session's catalog writes the metadata
 file and moves the pointer to it, by ``TableOperations.commit``, if nobody else committed meanwhile.
@@ -8,20 +8,24 @@ file and moves the pointer to it, by ``TableOperations.commit``, if nobody else 
 from __future__ import annotations
 
 import json
+import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from dv_maintenance.errors import (
     DvMaintenanceError,
     RefusedError,
+    StorageDeniedError,
     StorageUnavailableError,
     TableNotFoundError,
     UsageError,
 )
 from dv_maintenance.tables.iceberg.catalog import CatalogEntry
 from dv_maintenance.tables.publish import Overtaken
+from dv_maintenance.tables.registry import quoted
 
 _COMMITS: Final = "org.apache.iceberg.BaseMetastoreTableOperations"
 # REST sends the changes of a metadata object, which one that was read from a document does not have.
@@ -29,6 +33,15 @@ _NEXT: Final = {
     "RESTTableOperations": "add the catalog to pyiceberg's configuration, under this name",
     "HadoopTableOperations": "give the table's folder",
 }
+_CONNECT: Final = "only Iceberg's Java classes can commit to this catalog, and Spark Connect does not reach them"
+# Java's exceptions, by what to do about them. Any of a chain of causes says it.
+_NO_TABLE: Final = ("NoSuchTableException", "NoSuchNamespaceException")
+_NO_CLASS: Final = ("ClassNotFoundException", "NoClassDefFoundError")
+_DENIED: Final = re.compile(r"AccessControlException|AccessDenied|NotAuthorized|Forbidden|Authentication")
+_UNREACHABLE: Final = re.compile(
+    r"ConnectException|UnknownHostException|NoRouteToHost|SocketTimeout|TTransportException|CommunicationsException"
+    r"|SQLNonTransientConnection|SQLTransientConnection|ServiceUnavailable|UncheckedSQLException|PSQLException"
+)
 
 
 def session_with(catalog: str) -> Any:
@@ -51,24 +64,34 @@ class SessionCatalogTable:
 
     catalog : its name in the session.
     identifier : namespaces and the name of the table.
+    session : returns the session, and may start it.
+    find : asks the catalog for the newest metadata file without a session; ``None`` if only a session can.
+    why_not : says why no session of this process will do, without starting one; "" if one does.
     """
 
     catalog: str
     identifier: tuple[str, ...]
-    session: Any = field(repr=False, compare=False)
+    session: Callable[[], Any] = field(repr=False, compare=False)
+    find: Callable[[], str] | None = field(default=None, repr=False, compare=False)
+    why_not: Callable[[], str] = field(default=lambda: "", repr=False, compare=False)
 
     @property
     def name(self) -> str:
-        return ".".join((self.catalog, *self.identifier))
+        return quoted((self.catalog, *self.identifier))
+
+    def newest(self) -> str:
+        """The location of the newest metadata file. Raises as :meth:`load`, or what ``find`` raises."""
+        return self.load().metadata if self.find is None else self.find()
 
     def load(self) -> CatalogEntry:
-        """What the catalog says of the table now.
+        """What the session's catalog says of the table now.
 
         Raises
         ------
         RefusedError : the session has no JVM of its own, as with Spark Connect, or the catalog is not one of Iceberg's.
+        UsageError : a class is missing in it.
         TableNotFoundError : the catalog has no such table.
-        StorageUnavailableError : the catalog did not answer.
+        StorageDeniedError, StorageUnavailableError : the catalog refused, or did not answer.
         """
         operations = self._operations()
         metadata = self._asked(operations.refresh)
@@ -80,7 +103,15 @@ class SessionCatalogTable:
             )  # fmt: skip
         return CatalogEntry(location, metadata.location(), {})
 
-    def kind(self) -> str:
+    def refusal(self) -> str:
+        """Why nothing can be committed; "" if it can. Starts no session if the catalog can be asked without one."""
+        if why := self.why_not():
+            return why
+        kind = "session" if self.find is not None else self._kind()
+        known = f"its catalog in the Spark session commits by {kind}: {_NEXT.get(kind, 'let its engine do it')}"
+        return "" if kind == "session" else known
+
+    def _kind(self) -> str:
         """``session``, or the name of the Java class of a catalog that can't be committed to by this way."""
         found = self._operations().getClass()
         own, each = found.getSimpleName(), found
@@ -96,14 +127,22 @@ class SessionCatalogTable:
         Raises
         ------
         Overtaken : it does not name ``old``; nothing was changed.
+        RefusedError : it is not the catalog that was asked before; nothing was changed.
         StorageUnavailableError : it is unknown whether the change was made.
         """
         operations = self._operations()
         before = self._asked(operations.refresh)
         if before.metadataFileLocation() != old:
+            if self.find is not None and self.find() == old:
+                raise RefusedError(
+                    f"the Spark session's catalog {self.catalog} names {before.metadataFileLocation()} as the newest "
+                    f"metadata file, and the settings of the catalog lead to one that names {old}",
+                    table=self.name,
+                    done="nothing was committed",
+                    next_step="give the session and the settings the same configuration of the catalog",
+                )
             raise Overtaken("the catalog names another metadata file, building on it")
-        parser = self.session._jvm.org.apache.iceberg.TableMetadataParser  # noqa: SLF001 - there is no other way
-        new = parser.fromJson(None, json.dumps(document))
+        new = self._jvm().org.apache.iceberg.TableMetadataParser.fromJson(None, json.dumps(document))
         try:
             operations.commit(before, new)
         except Exception as error:
@@ -114,15 +153,22 @@ class SessionCatalogTable:
                 f"catalog {self.catalog} did not confirm the commit ({_kind(error)})", table=self.name
             ) from error
 
+    def _jvm(self) -> Any:
+        return self.session()._jvm  # noqa: SLF001 - there is no other way
+
     def _operations(self) -> Any:
-        jvm, java_session = (getattr(self.session, each, None) for each in ("_jvm", "_jsparkSession"))
+        session = self.session()
+        jvm, java_session = (getattr(session, each, None) for each in ("_jvm", "_jsparkSession"))
         if jvm is None or java_session is None:
             raise RefusedError(
-                "only Iceberg's Java classes can commit to this catalog, and Spark Connect does not reach them",
-                table=self.name,
+                _CONNECT, table=self.name,
                 next_step="run this in a session of its own cluster or machine, not through Connect",
-            )
-        table = self._asked(lambda: jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(java_session, self.name))
+            )  # fmt: skip
+        name = ".".join("`" + each.replace("`", "``") + "`" for each in (self.catalog, *self.identifier))
+        with _active(jvm, java_session):
+            # Or it would be looked for in Spark's own catalog, if this one can't be loaded.
+            self._asked(lambda: java_session.sessionState().catalogManager().catalog(self.catalog))
+            table = self._asked(lambda: jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(java_session, name))
         return table.operations()
 
     def _asked(self, call: Any) -> Any:
@@ -132,28 +178,78 @@ class SessionCatalogTable:
             raise self._failed(error) from error
 
     def _failed(self, error: Exception) -> DvMaintenanceError:
-        kind = _kind(error)
-        if kind in {"NoSuchTableException", "NoSuchNamespaceException"}:
+        causes, of = list(_causes(error)), f"catalog {self.catalog} of the Spark session"
+        if any(each in _NO_TABLE for each, _ in causes):
             return TableNotFoundError(
-                f"catalog {self.catalog} of the Spark session has no table {'.'.join(self.identifier)}",
+                f"{of} has no table {'.'.join(self.identifier)}",
                 table=self.name,
                 next_step="check the names of the catalog, the namespace and the table",
             )
-        if kind == "TypeError":  # py4j's, for a class that is not there
+        if not causes and isinstance(error, TypeError):  # py4j's, for a class that is not there
             return UsageError(
                 "the Spark session lacks Iceberg's runtime", table=self.name,
-                next_step="add iceberg-spark-runtime to its packages",
+                next_step="add iceberg-spark-runtime for its version of Spark to spark.jars.packages, or its jar to "
+                "spark.jars",
             )  # fmt: skip
+        if missing := next(filter(None, (_missing(*each) for each in causes)), ""):
+            return UsageError(
+                f"the Spark session lacks {missing}, which catalog {self.catalog} needs",
+                table=self.name,
+                next_step="add its jar to spark.jars, or its package to spark.jars.packages",
+            )
+        for each, said in causes:
+            if _DENIED.search(each):
+                return StorageDeniedError(
+                    f"{of} refused ({each})", table=self.name,
+                    next_step="check the credentials in the session's configuration, and what they may do",
+                )  # fmt: skip
+            if _UNREACHABLE.search(each) or "connect to" in said:
+                return StorageUnavailableError(
+                    f"{of} can't be reached ({each})", table=self.name,
+                    next_step=f"check spark.sql.catalog.{self.catalog}.uri and the network, then run again",
+                )  # fmt: skip
         return StorageUnavailableError(
-            f"catalog {self.catalog} of the Spark session did not answer as expected ({kind})",
+            f"{of} did not answer as expected ({_kind(error)})",
             table=self.name,
             next_step="check the session's configuration and the network, then run again",
         )
 
 
-def remedy(kind: str) -> str:
-    """What to do about a table whose operations are of this Java class."""
-    return _NEXT.get(kind, "let its engine do it")
+@contextmanager
+def _active(jvm: Any, java_session: Any) -> Iterator[None]:
+    """Spark loads catalogs by the settings of the active session, whichever session it is asked for them."""
+    sessions = jvm.org.apache.spark.sql.SparkSession
+    before = sessions.getActiveSession()
+    sessions.setActiveSession(java_session)
+    try:
+        yield
+    finally:
+        if before.isDefined():
+            sessions.setActiveSession(before.get())
+        else:
+            sessions.clearActiveSession()
+
+
+def _missing(kind: str, said: str) -> str:
+    """What a Java exception says is not there. Its text may have parts of the configuration, so only names of classes
+    are shown.
+    """
+    if kind in _NO_CLASS:
+        name = re.search(r"\w+(?:[./]\w+)+", said)
+        return f"the class {name[0].replace('/', '.')}" if name else "a class"
+    if name := re.search(r"(?:plugin class for|Catalog implementation)\D*?((?:\w+\.)+[A-Z]\w*)", said):
+        return f"the class {name[1]}"
+    return "the JDBC driver of the catalog's database" if "No suitable driver" in said else ""
+
+
+def _causes(error: Exception) -> Iterator[tuple[str, str]]:
+    """The class of an exception and of each of its causes, in Java, and the first lines of what they say."""
+    java = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+    for _ in range(10):
+        if java is None:
+            return
+        yield str(java.getClass().getSimpleName()), str(java.getMessage() or "").partition("\n")[0]
+        java = java.getCause()
 
 
 def _kind(error: Exception) -> str:

@@ -10,7 +10,6 @@ from pyarrow import types
 from dv_maintenance.errors import RefusedError
 from dv_maintenance.tables.iceberg.log.pointer import hadoop_number
 from dv_maintenance.tables.iceberg.rows.transforms import NewPartitions
-from dv_maintenance.tables.iceberg.session_catalog import SessionCatalogTable, remedy
 
 if TYPE_CHECKING:
     from dv_maintenance.tables.iceberg.layout import Layout
@@ -68,15 +67,10 @@ def _reasons(layout: Layout, snapshot: IcebergSnapshot, operation: str) -> Itera
     metadata = snapshot.metadata
     if layout.file is not None:
         yield "it was named by a metadata file, not by its folder or catalog, which say what is newest"
-    elif isinstance(layout.catalog, SessionCatalogTable):
-        if (kind := layout.catalog.kind()) != "session":
-            yield f"its catalog in the Spark session commits by {kind}: {remedy(kind)}"
-    elif layout.catalog is not None and (kind := layout.catalog.kind()) not in {"rest", "sql"}:
-        yield (
-            f"through pyiceberg this release commits to REST and SQL catalogs, not to its {kind}; a Spark session of "
-            "this process can, if it has the catalog and pyiceberg's configuration does not"
-        )
-    elif layout.catalog is None and hadoop_number(metadata.path) is None:
+    elif layout.catalog is not None:
+        if why := layout.catalog.refusal():
+            yield why
+    elif hadoop_number(metadata.path) is None:
         yield "only its catalog can commit; name the table by its catalog (iceberg:CATALOG.NAMESPACE.TABLE)"
     if metadata.format_version < 2:
         yield "it has format version 1, whose files have no age"

@@ -1,7 +1,7 @@
 """Make a change of the metadata the table's newest version, if nobody else made another one.
 
-Hadoop's catalog has the next number for that, a SQL catalog the row of the table, a REST catalog requirements that its
-server checks, and a catalog of a Spark session Java's own commit.
+Hadoop's catalog has the next number for that, a SQL catalog the row of the table, Glue the version of its entry, a REST
+catalog requirements that its server checks, and a catalog of a Spark session Java's own commit.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
-from dv_maintenance.errors import StorageError, StorageUnavailableError
+from dv_maintenance.errors import RefusedError, StorageDeniedError, StorageError, StorageUnavailableError
 from dv_maintenance.storage.rehearsal import Rehearsal
+from dv_maintenance.tables.iceberg.catalog import IcebergCatalogTable
 from dv_maintenance.tables.iceberg.commit.change import Change, edited
 from dv_maintenance.tables.iceberg.layout import METADATA
 from dv_maintenance.tables.iceberg.log.metadata import Metadata
@@ -26,8 +27,8 @@ from dv_maintenance.tables.new_files import NewFiles, create_once
 from dv_maintenance.tables.publish import Overtaken
 
 if TYPE_CHECKING:
-    from dv_maintenance.tables.iceberg.catalog import IcebergCatalogTable
     from dv_maintenance.tables.iceberg.layout import Layout
+    from dv_maintenance.tables.iceberg.pointed import PointedTable
 
 _CODEC: Final = "write.metadata.compression-codec"
 _DELETES: Final = "write.metadata.delete-after-commit.enabled"
@@ -48,11 +49,11 @@ def swap(layout: Layout, before: Metadata, change: Change) -> None:
     if layout.catalog is None:
         return _into_folder(layout, before, change)
     if isinstance(layout.catalog, SessionCatalogTable):
-        location = layout.catalog.load().metadata
+        location = layout.catalog.newest()
         if layout.path(location) != before.path:
             raise Overtaken("the catalog names another metadata file, building on it")
         return layout.catalog.replace(location, edited(before, location, change, _now()))
-    if layout.catalog.kind() == "rest":
+    if isinstance(layout.catalog, IcebergCatalogTable) and layout.catalog.kind() == "rest":
         return layout.catalog.commit(before.uuid, before.refs, change)
     return _into_catalog(layout, layout.catalog, before, change)
 
@@ -78,8 +79,10 @@ def _into_folder(layout: Layout, before: Metadata, change: Change) -> None:
     _delete_old(layout, before, document)
 
 
-def _into_catalog(layout: Layout, catalog: IcebergCatalogTable, before: Metadata, change: Change) -> None:
-    location = catalog.load().metadata
+def _into_catalog(
+    layout: Layout, catalog: IcebergCatalogTable | PointedTable, before: Metadata, change: Change
+) -> None:
+    location = catalog.newest()
     if layout.path(location) != before.path:
         raise Overtaken("the catalog names another metadata file, building on it")
     document = edited(before, location, change, _now())
@@ -91,7 +94,7 @@ def _into_catalog(layout: Layout, catalog: IcebergCatalogTable, before: Metadata
     files.put(layout.path(new), body)
     try:
         catalog.move_pointer(location, new)
-    except Overtaken:
+    except (Overtaken, StorageDeniedError, RefusedError):
         files.discard()
         raise
     _delete_old(layout, before, document)

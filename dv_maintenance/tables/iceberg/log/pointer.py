@@ -40,7 +40,7 @@ def newest_metadata(layout: Layout) -> str:
     DamagedTableError : the hint names a file that does not exist, and there is no other.
     """
     if layout.catalog is not None:
-        return layout.path(layout.catalog.load().metadata)
+        return layout.path(layout.catalog.newest())
     if layout.file is not None:
         return layout.file
     hint = _hint(layout.storage)
