@@ -76,11 +76,11 @@ class _Rewrites(OnSpark, _Table):
         with in_airflow_terms():
             table = self.watched(context)
             with nullcontext() if self.job is None else recorded(context, table, self.job):
-                on = _On(table, verbs.opened(table), context["ti"].try_number)
-                outcome = self.on_engine(lambda engine: self.work(on, engine))
+                attempt = context["ti"].try_number
+                outcome = self.on_engine(lambda engine: self.work(_On(table, verbs.opened(table), attempt), engine))
                 if self.job is not None:
                     return self._show(context, table, outcome, job_asset(table, self.job))
-                return self._show(context, table, outcome, table_asset(table), changed=_deleted(outcome, on.attempt))
+                return self._show(context, table, outcome, table_asset(table), changed=_deleted(outcome, attempt))
 
     @abstractmethod
     def work(self, on: _On, engine: EngineOf) -> Outcome: ...

@@ -13,6 +13,7 @@ from dv_maintenance.airflow.arguments import known, literal
 from dv_maintenance.airflow.base import TABLE_FIELDS, OnTable
 from dv_maintenance.airflow.tables import in_airflow_terms
 from dv_maintenance.airflow.trigger import DvTrigger
+from dv_maintenance.engine.spark.shared import only_looking
 from dv_maintenance.service import verbs
 from dv_maintenance.service.inspection import inspect_table, reads_now
 from dv_maintenance.service.settings import JOBS, Job
@@ -39,7 +40,7 @@ class DvSensor(BaseSensorOperator, OnTable):
 
     def poke(self, context: Any) -> PokeReturnValue:
         del context
-        with in_airflow_terms():
+        with in_airflow_terms(), only_looking():
             table = self.watched()
             jobs = self.jobs or table.jobs
             opened = verbs.opened(table)

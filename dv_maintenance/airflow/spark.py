@@ -12,6 +12,7 @@ from dv_maintenance.airflow.arguments import known, literal
 from dv_maintenance.engine.auto import AutoEngine
 from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.engine.spark import SparkEngine
+from dv_maintenance.engine.spark.shared import offered
 from dv_maintenance.errors import UsageError
 
 if TYPE_CHECKING:
@@ -63,7 +64,8 @@ class OnSpark(BaseOperator):
             return started[0]
 
         try:
-            return work(engine)
+            with offered(engine):
+                return work(engine)
         finally:
             for each in started:
                 each.close()

@@ -8,20 +8,18 @@ Sources: Paimon's REST API (``rest-catalog-open-api.yaml``), ``FileSystemCatalog
 from __future__ import annotations
 
 import re
-import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import quote, urlencode
 
 from pydantic import Field, model_validator
 
-from dv_maintenance.catalogs import server
+from dv_maintenance.catalogs import jdbc, server
 from dv_maintenance.catalogs.kinds import CatalogSettings
 from dv_maintenance.catalogs.named import found, in_schemas, left_alone, schema_in, table_in
 from dv_maintenance.catalogs.server import Refusal, text
 from dv_maintenance.credentials import COMMITTER
-from dv_maintenance.errors import RefusedError, StorageUnavailableError, TableNotFoundError, UnsupportedFeatureError
+from dv_maintenance.errors import StorageUnavailableError, TableNotFoundError, UnsupportedFeatureError
 from dv_maintenance.storage import Storage, plain_uri
 from dv_maintenance.tables.registry import Location, NamedTable, known_format
 
@@ -59,7 +57,7 @@ class Settings(CatalogSettings):
 
     @model_validator(mode="after")
     def _with_its_uri(self) -> Self:
-        start = {"rest": r"https?://", "jdbc": r"jdbc:(?:sqlite:|mysql://|postgresql://)"}.get(self.metastore, "")
+        start = {"rest": r"https?://", "jdbc": jdbc.URI}.get(self.metastore, "")
         if start and not re.match(start, self.uri or ""):
             ways = {"rest": "http(s)://", "jdbc": "jdbc:postgresql://, jdbc:mysql:// or jdbc:sqlite:"}
             raise ValueError(f"metastore {self.metastore} takes a 'uri' that begins with {ways[self.metastore]}")
@@ -213,53 +211,14 @@ _DATABASES: Final = "SELECT DISTINCT database_name FROM paimon_tables WHERE cata
 
 def _rows(name: str, settings: Settings, query: str, *arguments: str) -> list[str]:
     """The first column of a query on the catalog's database."""
-    uri = str(settings.uri).removeprefix("jdbc:")
-    driver = urlsplit(uri).scheme
-    try:
-        with closing(_CONNECT[driver](uri, settings)) as connection, closing(connection.cursor()) as cursor:
-            cursor.execute(
-                query if driver == "sqlite" else query.replace("?", "%s"), (settings.catalog_key, *arguments)
-            )
-            return sorted(str(row[0]) for row in cursor.fetchall())
-    except ImportError as error:
-        raise RefusedError(
-            f"{name}: the driver of the catalog's database is not installed ({error})",
-            next_step=f"install {error.name or 'it'}",
-        ) from error
-    except Exception as error:
-        # Its text may have parts of the settings.
-        raise StorageUnavailableError(
-            f"{name}: the database of the catalog did not answer as expected ({type(error).__name__})",
-            next_step="check the catalog's uri, user and password, and that the database has the table paimon_tables",
-        ) from error
-
-
-def _sqlite(uri: str, settings: Settings) -> Any:
-    del settings
-    place = uri.removeprefix("sqlite:").removeprefix("file:").partition("?")[0]
-    # Not created if it is missing.
-    return sqlite3.connect(f"file:{quote(place)}?mode=ro", uri=True)
-
-
-def _postgresql(uri: str, settings: Settings) -> Any:
-    import psycopg  # type: ignore[import-not-found,unused-ignore]
-
-    keys = {"user": settings.user, "password": settings.password}
-    return psycopg.connect(uri, connect_timeout=10, **{key: value for key, value in keys.items() if value})
-
-
-def _mysql(uri: str, settings: Settings) -> Any:
-    import pymysql  # type: ignore[import-not-found,import-untyped,unused-ignore]
-
-    parts = urlsplit(uri)
-    return pymysql.connect(
-        host=parts.hostname,
-        port=parts.port or 3306,
-        user=settings.user or parts.username,
-        password=settings.password or parts.password or "",
-        database=parts.path.lstrip("/"),
-        connect_timeout=10,
+    found = jdbc.rows(
+        name,
+        str(settings.uri),
+        settings.user,
+        settings.password,
+        "paimon_tables",
+        query,
+        settings.catalog_key,
+        *arguments,
     )
-
-
-_CONNECT: Final = {"sqlite": _sqlite, "postgresql": _postgresql, "mysql": _mysql}
+    return sorted(str(next(iter(each.values()))) for each in found)

@@ -86,9 +86,12 @@ class SparkResource(LazyPySparkResource):  # type: ignore[misc]  # which has no 
 
     @contextmanager
     def yield_for_execution(self, context: dg.InitResourceContext) -> Iterator[SparkResource]:
+        from dv_maintenance.engine.spark.shared import offered
+
         del context
         try:
-            yield self
+            with offered(self.get_engine):
+                yield self
         finally:
             if self._engine is not None:
                 self._engine.close()

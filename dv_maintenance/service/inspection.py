@@ -18,6 +18,7 @@ import orjson
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from dv_maintenance import __version__
+from dv_maintenance.engine.spark.shared import only_looking
 from dv_maintenance.errors import DvMaintenanceError, UsageError
 from dv_maintenance.maintenance.checks import readable
 from dv_maintenance.maintenance.health import Health, health
@@ -231,11 +232,12 @@ def reads_now(entry: TableSettings, downstream: Downstream = lambda _now: None) 
 def _inspect_safely(entry: TableSettings, last: Inspection | None, now: int | None) -> Inspection:
     seen = Seen()
     try:
-        table = entry.open()
-        found = inspect_table(
-            table, entry.policy, last, name=entry.name, jobs=entry.jobs, now=now, reads=reads_now(entry), seen=seen
-        )
-        answer = readable(table, seen.read(table, found.version))
+        with only_looking():
+            table = entry.open()
+            found = inspect_table(
+                table, entry.policy, last, name=entry.name, jobs=entry.jobs, now=now, reads=reads_now(entry), seen=seen
+            )
+            answer = readable(table, seen.read(table, found.version))
         return replace(found, error=answer.reason) if answer.severity == "error" else found
     except (DvMaintenanceError, OSError) as error:
         return replace(last or Inspection(entry.name), name=entry.name, changed=False, error=str(error))

@@ -1,4 +1,6 @@
-"""Observe one table: inspect it, and find its data version. Tables stay open, to keep connections to object stores."""
+"""Observe one table: inspect it, and find its data version. Tables stay open, to keep connections to object stores. No
+Spark session is started for that.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from dv_maintenance.engine.spark.shared import only_looking
 from dv_maintenance.errors import TableNotFoundError
 from dv_maintenance.maintenance.checks import readable
 from dv_maintenance.maintenance.meter.of_table import decide_for
@@ -85,7 +88,7 @@ class Observer:
         """The table's newest version, which :meth:`observe` needs. Raises the errors of the table."""
         version = None if last is None else last.inspection.version
         known = self._open.get(watched.name)
-        with self._reopened_after_errors(watched):
+        with self._reopened_after_errors(watched), only_looking():
             if known is not None:
                 self._follow(watched, known.location)
             try:
@@ -126,7 +129,7 @@ class Observer:
 
         Raises the errors of the table.
         """
-        with self._reopened_after_errors(watched), as_probed():
+        with self._reopened_after_errors(watched), as_probed(), only_looking():
             opened = self._opened(watched)
             return self._observe(watched, opened.table, opened.checks, last, newest, busy, observed, downstream)
 

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from support.answers import Answers, Request, answering
@@ -119,6 +119,8 @@ def test_a_driver_gets_what_the_settings_say(scheme: str, driver: str, monkeypat
 
         def execute(self, *query: Any) -> None:
             called.append(query)
+
+        description: ClassVar = [("table_name",)]
 
         def fetchall(self) -> list[tuple[str]]:
             return [("orders",)]

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 from dv_maintenance.engine.pool import run_all
 from dv_maintenance.engine.rows_so_far import RowCounts
 from dv_maintenance.engine.spark.jobs import Jobs, context_of
+from dv_maintenance.engine.spark.shared import default_master
 from dv_maintenance.engine.spark.workers import in_workers
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ class SparkEngine:
         conf: Mapping[str, str] | None = None,
     ) -> None:
         self._session = session
-        self._master = master or "local[*]"
+        self.master = master
         self._conf = dict(conf or {})
         self._started = False
         self._lock = Lock()
@@ -93,7 +94,7 @@ class SparkEngine:
             if self._session is None:
                 self._session = active_session()
             if self._session is None:
-                self._session = start_session(self._master, self._conf)
+                self._session = start_session(self.master, self._conf)
                 self._started = True
             return self._session
 
@@ -102,7 +103,7 @@ class SparkEngine:
         """The cores of the session, or of the local master before it has started. A Connect session has no number."""
         session = self._session
         if session is None:
-            found = _LOCAL_MASTER.fullmatch(self._master)
+            found = _LOCAL_MASTER.fullmatch(self.master or default_master())
             if found is None:
                 return None
             return int(found[1]) if found[1] != "*" else _cores()

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from dv_maintenance.engine.spark.connect import connect
+from dv_maintenance.engine.spark.shared import completed, default_master, started_here
 from dv_maintenance.engine.spark.start import ended_if_interrupted
 from dv_maintenance.errors import MissingSoftwareError
 
@@ -42,28 +43,29 @@ _LOCAL = {
 
 
 def active_session() -> SparkSession | None:
-    """The session already started in this thread by other code, if any."""
+    """The session already started by other code in this thread, or for a catalog, if any."""
     from pyspark.sql import SparkSession
 
-    return SparkSession.getActiveSession()
+    return SparkSession.getActiveSession() or started_here()
 
 
-def start_session(master: str, conf: Mapping[str, str]) -> SparkSession:
-    """Start a session; ``conf`` overrides the defaults.
+def start_session(master: str | None, conf: Mapping[str, str]) -> SparkSession:
+    """Start a session; ``conf`` overrides the defaults. It also has what the catalogs of this process need.
 
     Raises
     ------
     MissingSoftwareError : Java is missing or too old; for Spark Connect, which needs no local Java, as ``connect``.
-    UsageError : as ``connect``.
+    UsageError : as ``connect``; as ``shared.completed``.
     """
     from pyspark.sql import SparkSession
 
+    master = master or default_master()
     if master.startswith("sc://"):
         return connect(master, conf)
     require_java()
     builder: SparkSession.Builder = SparkSession.builder
     settings = local_settings(master) if master.startswith("local") else {"spark.master": master, **_DEFAULTS}
-    for key, value in {"spark.app.name": "dv-maintenance", **settings, **conf}.items():
+    for key, value in {"spark.app.name": "dv-maintenance", **settings, **completed(conf)}.items():
         builder = builder.config(key, value)
     with worker_python(master), ended_if_interrupted():
         return builder.getOrCreate()
