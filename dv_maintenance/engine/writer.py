@@ -20,7 +20,7 @@ from dv_maintenance.engine.protocols import TakesGroups
 from dv_maintenance.engine.scan import open_source
 from dv_maintenance.errors import VerificationError
 from dv_maintenance.tables.fingerprint import RowSums, fingerprint
-from dv_maintenance.tables.model import REQUIRED, FileKey
+from dv_maintenance.tables.model import LOGICAL, REQUIRED, FileKey
 from dv_maintenance.tables.work import ScanTask, SourceFile
 
 if TYPE_CHECKING:
@@ -154,10 +154,10 @@ def as_optional(schema: pa.Schema) -> pa.Schema:
 
 
 def _optional(field: pa.Field) -> pa.Field:
-    if (field.metadata or {}).get(b"dvm:delta") == b"variant":  # its parts are required, it is null as a whole
-        return field.with_nullable(True)
-    nested = field.type
-    if types.is_struct(nested):
+    nested, metadata = field.type, field.metadata or {}
+    if b"variant" in (metadata.get(b"dvm:delta"), metadata.get(LOGICAL)):
+        pass  # its parts are required, it is null as a whole
+    elif types.is_struct(nested):
         nested = pa.struct([_optional(child) for child in nested])
     elif types.is_list(nested):
         nested = pa.list_(_optional(nested.value_field))
@@ -165,5 +165,5 @@ def _optional(field: pa.Field) -> pa.Field:
         key = nested.key_field.with_type(_optional(nested.key_field).type)
         nested = pa.map_(key, _optional(nested.item_field))
     if not field.nullable:
-        field = field.with_metadata({**(field.metadata or {}), REQUIRED: b""})
+        field = field.with_metadata({**metadata, REQUIRED: b""})
     return field.with_type(nested).with_nullable(True)

@@ -51,6 +51,11 @@ REQUIRED = b"dvm:required"
 messages, or empty if that is the path in the schema itself.
 """
 
+LOGICAL = b"dvm:logical"
+"""Metadata of a field with a field id: its annotation in Parquet, where its Arrow type does not give one: ``uuid``, or
+``variant`` for a struct of two required binaries.
+"""
+
 # What Hive, Spark and Delta call a null partition value.
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import types
 
+from dv_maintenance.engine.parquet.annotations import annotated
 from dv_maintenance.files.parquet_footer import encoded, open_parquet_file, parsed
 from dv_maintenance.files.parquet_groups import Footer, written_by
 from dv_maintenance.files.thrift_compact import BINARY, Struct, ThriftError, Value, binary, list_of
@@ -111,7 +112,7 @@ def _layout(schema: pa.Schema, optional: pa.Schema, *, int96: bool, integers: bo
     sink = pa.BufferOutputStream()
     with pq.ParquetWriter(sink, schema, metadata_collector=footers, **options):
         pass
-    template = encoded(footers[0])
+    template = annotated(encoded(footers[0]), schema)
     return Layout(schema, options, template, leaf_paths(template), not schema.equals(optional), int96)
 
 

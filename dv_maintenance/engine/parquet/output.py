@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from dv_maintenance.engine.parquet.annotations import annotated
 from dv_maintenance.engine.parquet.copier import CopySource, copy_group
 from dv_maintenance.engine.parquet.dictionaries import all_dictionaries, decoded, merged
 from dv_maintenance.engine.parquet.layout import canonical
@@ -177,7 +178,9 @@ class ParquetOutput:
         self._end()
         if by_arrow:
             footer = self._parts[0]
-            stored = encoded(footer)
+            written = encoded(footer)
+            stored = annotated(written, self._schema)
+            by_arrow = stored is written
         else:
             stored = composed(self._own_layout().template, self._groups(), keys or {})
             footer = parsed(stored)

@@ -9,7 +9,9 @@ from pyarrow import types
 
 from dv_maintenance.errors import RefusedError
 from dv_maintenance.tables.iceberg.log.pointer import hadoop_number
+from dv_maintenance.tables.iceberg.log.types import children, without_unknown
 from dv_maintenance.tables.iceberg.rows.transforms import NewPartitions
+from dv_maintenance.tables.model import LOGICAL
 
 if TYPE_CHECKING:
     from dv_maintenance.tables.iceberg.layout import Layout
@@ -85,26 +87,21 @@ def _reasons(layout: Layout, snapshot: IcebergSnapshot, operation: str) -> Itera
         if wanted != "parquet":
             yield f"new files of the table must be {wanted}, but this tool writes only Parquet ({_FORMAT})"
         for column in snapshot.table_schema.arrow:
-            if what := next(_unwritten(column), None):
+            if what := next(_unwritten(column, rows_made=operation != "rewrite"), None):
                 yield f"the column {column.name} holds {what}, which this tool does not write"
 
 
-def _unwritten(field: Any) -> Iterator[str]:
-    kind = field.type
-    if types.is_null(kind):
-        yield "values of unknown type"
-    if types.is_timestamp(kind) and kind.unit == "ns":
-        yield "nanoseconds"
-    if types.is_fixed_size_binary(kind) and kind.byte_width == 16:
-        yield "UUIDs, or fixed[16]"
-    if types.is_struct(kind) and any((each.metadata or {}).get(b"dvm:match") == b"name" for each in kind):
-        yield "variants"
-        return
-    if types.is_struct(kind):
-        for each in kind:
-            yield from _unwritten(each)
-    elif types.is_map(kind):
-        yield from _unwritten(kind.key_field)
-        yield from _unwritten(kind.item_field)
-    elif types.is_list(kind):
-        yield from _unwritten(kind.value_field)
+def _unwritten(field: Any, *, rows_made: bool) -> Iterator[str]:
+    """What a column has that new files can't hold. ``rows_made``: rows come from Spark, not from files."""
+    kind, logical = field.type, (field.metadata or {}).get(LOGICAL)
+    if rows_made:
+        if types.is_null(kind):
+            yield "values of unknown type"
+        if types.is_timestamp(kind) and kind.unit == "ns":
+            yield "nanoseconds"
+        if logical is not None:
+            yield {b"uuid": "UUIDs", b"variant": "variants"}[logical]
+    if types.is_nested(kind) and without_unknown(field) is None:
+        yield "lists, maps or structs of an unknown type"
+    for each in children(kind) if logical is None else ():
+        yield from _unwritten(each, rows_made=rows_made)

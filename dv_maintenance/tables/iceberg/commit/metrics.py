@@ -17,6 +17,7 @@ from pyarrow import types
 from dv_maintenance.files.parquet_footer import read_footer
 from dv_maintenance.tables.iceberg.commit.values import encoded, of_json
 from dv_maintenance.tables.iceberg.log.types import LINEAGE
+from dv_maintenance.tables.model import LOGICAL
 from dv_maintenance.tables.text_bounds import above
 
 if TYPE_CHECKING:
@@ -33,11 +34,12 @@ _TRUNCATED: Final = re.compile(r"truncate\((\d{1,9})\)")
 
 @dataclass(frozen=True, slots=True)
 class _Leaf:
-    """A column that is not nested in a list or map. ``length``: characters of its bounds, ``None``: all, 0: none."""
+    """A column that is not nested in a list or map. ``length``: of its bounds, ``None``: all, 0: none."""
 
     name: tuple[str, ...]
     id: int
     type: pa.DataType
+    is_uuid: bool
     length: int | None
 
 
@@ -52,40 +54,42 @@ def _leaves(snapshot: IcebergSnapshot) -> Iterator[_Leaf]:
     limit = int(most) if most.isdigit() else 100
     lineage = LINEAGE if snapshot.metadata.format_version > 2 else ()
     walked = [*_walk(snapshot.table_schema.arrow, ()), *_walk(lineage, ())]
-    for at, (name, number, kind) in enumerate(walked):
+    for at, (name, field) in enumerate(walked):
         default = properties.get(_MODE, "truncate(16)" if at < limit else "none")
         mode = properties.get(_COLUMN + ".".join(name), default).strip().lower()
         match = _TRUNCATED.fullmatch(mode)
         if mode != "none":
-            yield _Leaf(name, number, kind, int(match[1]) if match else None if mode == "full" else 0)
+            length = int(match[1]) if match else None if mode == "full" else 0
+            yield _Leaf(name, int(field.metadata[_FIELD_ID]), field.type, LOGICAL in field.metadata, length)
 
 
-def _walk(fields: Any, above: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], int, pa.DataType]]:
+def _walk(fields: Any, above: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], pa.Field]]:
     for each in fields:
         name = (*above, each.name)
+        if LOGICAL in each.metadata and types.is_struct(each.type):
+            continue  # a variant, whose bounds are those of its shredded parts
         if types.is_struct(each.type):
             yield from _walk(each.type, name)
-        elif not types.is_nested(each.type):
-            yield name, int(each.metadata[_FIELD_ID]), each.type
+        elif not types.is_nested(each.type) and not types.is_null(each.type):
+            yield name, each
 
 
 def file_record(storage: Storage, snapshot: IcebergSnapshot, output: OutputFile, path: str) -> dict[str, Any]:
     """The record of a new Parquet file by field id, without content and partition. Reads its footer."""
     leaves = {each.name: each for each in _leaves(snapshot)}
     counts, nulls, lower, upper = {}, {}, {}, {}
+    with storage.open_input(storage.path_of_uri(output.uri)) as file:
+        footer = read_footer(file)
+    stored = _stored_bounds(footer, leaves)
     for stats in output.stats:
         leaf = leaves[stats.column]
         counts[leaf.id], nulls[leaf.id] = output.rows, stats.null_count
-        if leaf.length != 0 and stats.minimum is not None and stats.maximum is not None:
-            least, greatest = (
-                _bound(each, leaf, upper=up) for each, up in ((stats.minimum, False), (stats.maximum, True))
-            )
-            if least is not None:
-                lower[leaf.id] = least
-            if greatest is not None:
-                upper[leaf.id] = greatest
-    with storage.open_input(storage.path_of_uri(output.uri)) as file:
-        footer = read_footer(file)
+        least, greatest = stored.get(leaf.id) or (of_json(each, leaf.type) for each in (stats.minimum, stats.maximum))
+        if leaf.length != 0 and least is not None and greatest is not None:
+            if (bound := _bound(least, leaf, upper=False)) is not None:
+                lower[leaf.id] = bound
+            if (bound := _bound(greatest, leaf, upper=True)) is not None:
+                upper[leaf.id] = bound
     return {
         "100": path,
         "101": "PARQUET",
@@ -101,10 +105,45 @@ def file_record(storage: Storage, snapshot: IcebergSnapshot, output: OutputFile,
 
 
 def _bound(value: Any, leaf: _Leaf, *, upper: bool) -> bytes | None:
-    found = of_json(value, leaf.type)
-    if isinstance(found, str) and leaf.length is not None:
-        found = above(found, leaf.length) if upper else found[: leaf.length]
-    return None if found is None else encoded(found, leaf.type)
+    if leaf.length is not None and isinstance(value, str):
+        value = above(value, leaf.length) if upper else value[: leaf.length]
+    elif leaf.length is not None and types.is_binary(leaf.type):
+        value = _bytes_above(value, leaf.length) if upper else value[: leaf.length]
+    return None if value is None else encoded(value, leaf.type)
+
+
+def _bytes_above(value: bytes, length: int) -> bytes | None:
+    """As ``above``."""
+    if len(value) <= length:
+        return value
+    kept = value[:length].rstrip(b"\xff")
+    return kept[:-1] + bytes([kept[-1] + 1]) if kept else None
+
+
+def _stored_bounds(footer: Any, leaves: Mapping[tuple[str, ...], _Leaf]) -> dict[int, tuple[Any, Any]]:
+    """Bounds of columns of bytes and of times by field id, which the statistics of other formats do not have.
+
+    UUIDs get none: Iceberg's Java library compares their halves as signed numbers, and Spark fails when it is to take
+    the least or greatest UUID from bounds (ClassCastException in 1.12).
+    """
+    wanted = {
+        name: leaf
+        for name, leaf in leaves.items()
+        if types.is_time(leaf.type) or (_is_bytes(leaf.type) and not leaf.is_uuid)
+    }
+    found: dict[int, tuple[Any, Any]] = {}
+    for at in range(footer.num_columns if wanted else 0):
+        groups = [footer.row_group(number).column(at) for number in range(footer.num_row_groups)]
+        leaf = wanted.get(tuple(footer.schema.column(at).path.split(".")))
+        stats = [each.statistics for each in groups if each.statistics is None or each.statistics.num_values]
+        if leaf is None or not stats or not all(each is not None and each.has_min_max for each in stats):
+            continue
+        found[leaf.id] = min(each.min_raw for each in stats), max(each.max_raw for each in stats)
+    return found
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    return bool(types.is_binary(kind) or types.is_fixed_size_binary(kind))
 
 
 def _sizes(footer: Any, ids: Mapping[tuple[str, ...], int]) -> dict[int, int]:

@@ -6,7 +6,6 @@ Format: Iceberg specification, Appendix D, Binary single-value serialization.
 from __future__ import annotations
 
 import struct
-from base64 import b64decode
 from decimal import Decimal
 from typing import Any
 
@@ -33,10 +32,8 @@ def encoded(value: Any, kind: pa.DataType) -> bytes | None:
 
 def of_json(value: Any, kind: pa.DataType) -> Any:
     """From the JSON of ``ColumnStats`` to what :func:`encoded` takes."""
-    if types.is_decimal(kind):
+    if value is not None and types.is_decimal(kind):
         return int(Decimal(value).scaleb(kind.scale).to_integral_value())
-    if types.is_binary(kind) or types.is_fixed_size_binary(kind):
-        return b64decode(value)
     return value
 
 

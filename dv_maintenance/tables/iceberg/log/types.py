@@ -17,6 +17,7 @@ from uuid import UUID
 import pyarrow as pa
 
 from dv_maintenance.errors import DamagedTableError, UnsupportedFeatureError
+from dv_maintenance.tables.model import LOGICAL
 from dv_maintenance.tables.work import DEFAULT
 
 ROW_ID: Final = "_row_id"
@@ -43,6 +44,7 @@ _SIMPLE: Final = {
     # Its two parts have no field ids.
     "variant": pa.struct([pa.field(name, pa.binary(), False, {"dvm:match": "name"}) for name in ("metadata", "value")]),
 }
+_LOGICAL: Final = ("uuid", "variant")
 _DECIMAL: Final = re.compile(r"decimal\(\s*(\d{1,2})\s*,\s*(\d{1,2})\s*\)")
 _FIXED: Final = re.compile(r"fixed\[\s*(\d{1,9})\s*\]")
 
@@ -89,6 +91,30 @@ def _without_metadata(field: pa.Field) -> pa.Field:
     return pa.field(field.name, kind, field.nullable)
 
 
+def without_unknown(field: pa.Field) -> pa.Field | None:
+    """The field as files store it, which is without all that has an unknown type; ``None`` if nothing would be left,
+    or its lists or maps have an unknown type, which can't be stored.
+    """
+    kind, inside = field.type, children(field.type)
+    if pa.types.is_null(kind):
+        return None
+    if not inside:
+        return field
+    left = [each for each in map(without_unknown, inside) if each is not None]
+    if pa.types.is_struct(kind):
+        return field.with_type(pa.struct(left)) if left else None
+    if len(left) < len(inside):
+        return None
+    return field.with_type(pa.map_(*left) if pa.types.is_map(kind) else pa.list_(*left))
+
+
+def children(kind: pa.DataType) -> list[pa.Field]:
+    """The fields directly inside a type."""
+    if pa.types.is_map(kind):
+        return [kind.key_field, kind.item_field]
+    return [kind.value_field] if pa.types.is_list(kind) else list(kind) if pa.types.is_struct(kind) else []
+
+
 def parse_schema(body: Any) -> Schema:
     """Parse a schema of a metadata file.
 
@@ -114,18 +140,27 @@ def _field(body: Any, names: dict[int, str], parent: str, depth: int) -> pa.Fiel
         raise DamagedTableError("a field of a schema has no id or no name")
     name = f"{parent}.{body['name']}" if parent else body["name"]
     kind = _type(body.get("type"), names, name, depth)
-    return _numbered(
-        body["name"], kind, body["id"], names, name, body.get("required") is True, body.get("initial-default")
-    )
+    required, default = body.get("required") is True, body.get("initial-default")
+    return _numbered(body["name"], kind, body["type"], body["id"], names, name, required, default)
 
 
 def _numbered(
-    name: str, kind: pa.DataType, number: Any, names: dict[int, str], path: str, required: bool, default: Any = None
+    name: str,
+    kind: pa.DataType,
+    text: Any,
+    number: Any,
+    names: dict[int, str],
+    path: str,
+    required: bool,
+    default: Any = None,
 ) -> pa.Field:
+    """``text``: the type as the schema has it."""
     if type(number) is not int or number in names:
         raise DamagedTableError(f"field {path} of a schema has no id of its own")
     names[number] = path
     metadata = {_FIELD_ID: str(number)}
+    if text in _LOGICAL:
+        metadata[LOGICAL.decode()] = text
     if default is not None:
         metadata[DEFAULT.decode()] = _default(default, kind, path)
     return pa.field(name, kind, not required, metadata)
@@ -142,14 +177,16 @@ def _type(body: Any, names: dict[int, str], path: str, depth: int) -> pa.DataTyp
     if kind == "list":
         element = _type(body.get("element"), names, f"{path}.element", depth + 1)
         required = body.get("element-required") is True
-        return pa.list_(_numbered("element", element, body.get("element-id"), names, f"{path}.element", required))
+        return pa.list_(
+            _numbered("element", element, body["element"], body.get("element-id"), names, f"{path}.element", required)
+        )
     if kind == "map":
         key = _type(body.get("key"), names, f"{path}.key", depth + 1)
         value = _type(body.get("value"), names, f"{path}.value", depth + 1)
         required = body.get("value-required") is True
         return pa.map_(
-            _numbered("key", key, body.get("key-id"), names, f"{path}.key", required=True),
-            _numbered("value", value, body.get("value-id"), names, f"{path}.value", required),
+            _numbered("key", key, body["key"], body.get("key-id"), names, f"{path}.key", required=True),
+            _numbered("value", value, body["value"], body.get("value-id"), names, f"{path}.value", required),
         )
     raise DamagedTableError(f"column {path} of a schema has no valid type")
 

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from dv_maintenance.files.arrays import strings
 from dv_maintenance.tables.bins import taken
 from dv_maintenance.tables.iceberg.commit.metrics import stats_columns
-from dv_maintenance.tables.iceberg.log.types import LINEAGE
+from dv_maintenance.tables.iceberg.log.types import LINEAGE, without_unknown
 from dv_maintenance.tables.iceberg.rows.tasks import COLUMNS, Equality, full_source, scan_metadata
 from dv_maintenance.tables.work import RewriteBin, RewriteTask, ScanTask
 
@@ -43,7 +43,8 @@ def rewrite_tasks(
     RefusedError : a file can't be read, or the folder of new files is a link.
     """
     lineage = LINEAGE if snapshot.metadata.format_version > 2 else ()
-    schema = pa.schema([*snapshot.table_schema.arrow, *lineage], scan_metadata(snapshot))
+    columns = filter(None, map(without_unknown, snapshot.table_schema.arrow))
+    schema = pa.schema([*columns, *lineage], scan_metadata(snapshot))
     paths = strings(sorted({key.path for wanted in bins for key in wanted.inputs}))
     chosen = snapshot.files.filter(pc.is_in(snapshot.files["path"], value_set=paths))
     equality, stats = Equality(layout, snapshot), stats_columns(snapshot)

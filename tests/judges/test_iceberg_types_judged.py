@@ -1,0 +1,246 @@
+"""Types that Spark's SQL lacks, in tables that Iceberg's Java library made: its generic reader, which knows them all,
+finds the same rows with the same lineage after a purge, and its own metrics of our files are those in our manifests.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from iceberg_engine import IcebergEngine
+
+from dv_maintenance.dml.delete import delete
+from dv_maintenance.engine.local import LocalEngine
+from dv_maintenance.errors import RefusedError
+from dv_maintenance.maintenance.execution.apply import purge
+from dv_maintenance.tables import open_table
+
+SCHEMA = """{"type": "struct", "schema-id": 0, "fields": [
+ {"id": 1, "name": "id", "required": true, "type": "int"},
+ {"id": 2, "name": "u", "required": false, "type": "uuid"},
+ {"id": 3, "name": "v7", "required": true, "type": "uuid"},
+ {"id": 4, "name": "f16", "required": false, "type": "fixed[16]"},
+ {"id": 5, "name": "f40", "required": false, "type": "fixed[40]"},
+ {"id": 6, "name": "b", "required": false, "type": "binary"},
+ {"id": 7, "name": "t", "required": false, "type": "timestamp_ns"},
+ {"id": 8, "name": "z", "required": false, "type": "timestamptz_ns"},
+ {"id": 9, "name": "clock", "required": false, "type": "time"},
+ {"id": 10, "name": "never", "required": false, "type": "unknown"},
+ {"id": 11, "name": "v", "required": false, "type": "variant"},
+ {"id": 12, "name": "in", "required": false, "type": {"type": "struct", "fields": [
+   {"id": 15, "name": "u", "required": false, "type": "uuid"},
+   {"id": 16, "name": "never", "required": false, "type": "unknown"},
+   {"id": 17, "name": "f16", "required": false, "type": "fixed[16]"},
+   {"id": 18, "name": "v", "required": false, "type": "variant"}]}},
+ {"id": 13, "name": "us", "required": false, "type":
+   {"type": "list", "element-id": 19, "element": "uuid", "element-required": false}},
+ {"id": 14, "name": "m", "required": false, "type":
+   {"type": "map", "key-id": 20, "key": "uuid", "value-id": 21, "value": "timestamp_ns", "value-required": false}}
+]}"""
+
+
+class Java:
+    """Tables of Iceberg's Java library, row by row."""
+
+    def __init__(self, spark: Any, place: Path) -> None:
+        self.spark = IcebergEngine(spark, place)
+        self.jvm = spark._jvm
+        self.iceberg = self.jvm.org.apache.iceberg
+        self.catalog = self.iceberg.hadoop.HadoopCatalog(
+            spark._jsc.hadoopConfiguration(),
+            str(place),
+        )
+
+    def create(self, name: str, schema: str, **properties: str) -> Any:
+        parsed = self.iceberg.SchemaParser.fromJson(schema)
+        id_ = self.iceberg.catalog.TableIdentifier.parse(f"{name}.table")
+        return self.catalog.createTable(
+            id_,
+            parsed,
+            self.iceberg.PartitionSpec.unpartitioned(),
+            {"format-version": "3", "write.delete.mode": "merge-on-read", **properties},
+        )
+
+    def append(self, table: Any, rows: list[dict[str, Any]], p: int | None = None) -> None:
+        """``p``: the rows' partition, if the table has any."""
+        file = table.io().newOutputFile(f"{table.location()}/data/{random.getrandbits(60):x}.parquet")
+        factory = self.iceberg.data.GenericFileWriterFactory.Builder(table).build()
+        encrypted = self.iceberg.encryption.EncryptedFiles.plainAsEncryptedOutput(file)
+        place = self.iceberg.PartitionData(table.spec().partitionType())
+        if p is not None:
+            place.set(0, p)
+        writer = factory.newDataWriter(encrypted, table.spec(), place)
+        for row in rows:
+            writer.write(self.record(table.schema().asStruct(), row))
+        writer.close()
+        table.newAppend().appendFile(writer.toDataFile()).commit()
+
+    def record(self, struct: Any, row: dict[str, Any]) -> Any:
+        found = self.iceberg.data.GenericRecord.create(struct)
+        for name, value in row.items():
+            found.setField(name, self.record(struct.fieldType(name), value) if name == "in" and value else value)
+        return found
+
+    def rows(self, table: Any) -> list[str]:
+        """With lineage."""
+        table.refresh()
+        schema = self.iceberg.MetadataColumns.schemaWithRowLineage(table.schema())
+        found = self.iceberg.data.IcebergGenerics.read(table).project(schema).build()
+        return sorted(self.text(each) for each in found.iterator())
+
+    def text(self, value: Any) -> str:
+        if isinstance(value, bytes):
+            return value.hex()
+        if value is None or not hasattr(value, "getClass"):
+            return repr(value)
+        name = value.getClass().getName()
+        if "ByteBuffer" in name:
+            return self.iceberg.util.ByteBuffers.toByteArray(value).hex()
+        if name.endswith("GenericRecord"):
+            # The reader leaves in the column by which it applied deletion vectors.
+            names = [each.name() for each in value.struct().fields() if each.name() != "_pos"]
+            return str({name: self.text(value.getField(name)) for name in names})
+        if name.startswith("java.util.") and "List" in name:
+            return f"[{', '.join(map(self.text, value))}]"
+        return str(value.toString())
+
+    def metrics(self, table: Any) -> Iterator[tuple[Any, Any]]:
+        """The metrics of each live file, as its manifest has them and as Java reads them from the file."""
+        table.refresh()
+        for task in table.newScan().includeColumnStats().planFiles().iterator():
+            file = table.io().newInputFile(task.file().location())
+            config = self.iceberg.MetricsConfig.forTable(table)
+            yield task.file(), self.iceberg.parquet.ParquetUtil.fileMetrics(file, config)
+
+    def uuid(self, rng: random.Random) -> Any:
+        text = f"{rng.getrandbits(128):032x}"
+        return self.jvm.java.util.UUID.fromString("-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:])))
+
+    def moment(self, rng: random.Random) -> Any:
+        seconds = rng.choice([rng.randint(-(1 << 32), 1 << 32), rng.randint(-9, 9)])
+        utc = self.jvm.java.time.ZoneOffset.UTC
+        return self.jvm.java.time.LocalDateTime.ofEpochSecond(seconds, rng.randint(0, 999_999_999), utc)
+
+    def variant(self, rng: random.Random) -> Any:
+        """A string, or an object with one field."""
+        variants = self.iceberg.variants
+        if rng.random() < 0.5:
+            return variants.Variant.of(variants.Variants.emptyMetadata(), variants.Variants.of(f"text {rng.random()}"))
+        metadata = variants.Variants.metadata(["a", "b"])
+        made = variants.Variants.object(metadata)
+        made.put("ab"[rng.randrange(2)], variants.Variants.of(f"t{rng.randint(0, 99)}"))
+        return variants.Variant.of(metadata, made)
+
+    def row(self, number: int, rng: random.Random) -> dict[str, Any]:
+        at = self.moment(rng)
+        values = {
+            "u": self.uuid(rng),
+            "f16": rng.randbytes(16),
+            "f40": rng.randbytes(40),
+            "b": self.jvm.java.nio.ByteBuffer.wrap(rng.choice([rng.randbytes(40), b"\xff" * 20, b""])),
+            "t": at,
+            "z": at.atOffset(self.jvm.java.time.ZoneOffset.UTC),
+            "clock": self.jvm.java.time.LocalTime.ofNanoOfDay(rng.randint(0, 86_399_999_999) * 1000),
+            "v": self.variant(rng),
+            "in": {
+                "u": self.uuid(rng), "f16": rng.randbytes(16),
+                **({"v": self.variant(rng)} if rng.random() < 0.7 else {}),
+            },
+            "us": [self.uuid(rng), None, self.uuid(rng)][: rng.randint(0, 3)],
+            "m": {self.uuid(rng): self.moment(rng) for _ in range(rng.randint(0, 2))},
+        }  # fmt: skip
+        low = self.jvm.java.util.UUID(0x0190_0000_0000_7000 + number, -(1 << 62) + number)
+        some = {name: None if rng.random() < 0.2 else each for name, each in values.items()}
+        return {"id": number, "v7": low, **some}
+
+
+@pytest.fixture
+def java(iceberg_spark: Any, tmp_path: Path) -> Java:
+    return Java(iceberg_spark, tmp_path)
+
+
+def purged(java: Java, name: str, table: Any) -> None:
+    rows = java.rows(table)
+    report = purge(open_table(str(java.spark.path(name))), LocalEngine())
+    assert report.verified, report.problems
+    assert java.rows(table) == rows
+
+
+# Java has counts and bounds of what is in lists, maps and variants; ours are of columns and fields of structs.
+INSIDE = {11, 18, 19, 20, 21}
+UUIDS = {2, 3, 15}
+
+
+def same_metrics(java: Java, table: Any) -> None:
+    for ours, theirs in java.metrics(table):
+        for name in ("valueCounts", "nullValueCounts"):
+            found, wanted = (dict(getattr(each, name)()) for each in (ours, theirs))
+            assert found == {key: value for key, value in wanted.items() if key not in INSIDE}
+        for name in ("lowerBounds", "upperBounds"):
+            found, wanted = (
+                {key: java.text(value) for key, value in getattr(each, name)().items()} for each in (ours, theirs)
+            )
+            assert found == {key: value for key, value in wanted.items() if key not in INSIDE | UUIDS}
+
+
+def test_every_type(java: Java) -> None:
+    table, rng = java.create("t", SCHEMA), random.Random(7)
+    for at in range(2):
+        java.append(table, [java.row(number, rng) for number in range(20 * at, 20 * at + 20)])
+    delete(open_table(str(java.spark.path("t"))), LocalEngine(), "id < 5 OR id IN (17, 20, 21, 33)")
+    purged(java, "t", table)
+    same_metrics(java, table)
+
+
+QUERIES = (
+    "SELECT count(*), count(u), count(b), count(f16) FROM {t}",
+    "SELECT count(v) FROM {t}",
+    *(f"SELECT min({name}), max({name}) FROM {{t}}" for name in ("u", "b", "f16", "f40")),
+    "SELECT min(u), max(u) FROM {t} WHERE u > '80000000-0000-0000-0000-000000000000'",
+    "SELECT count(*) FROM {t} WHERE u < '80000000-0000-0000-0000-000000000000'",
+    "SELECT id FROM {t} WHERE b > X'80' OR b = X'' ORDER BY id",
+    "SELECT id FROM {t} WHERE b IS NULL OR v IS NULL OR u IS NULL ORDER BY id",
+    "SELECT id, variant_get(v, '$.a', 'string') FROM {t} ORDER BY id",
+)
+SPARKS = """{"type": "struct", "schema-id": 0, "fields": [
+ {"id": 1, "name": "id", "required": true, "type": "int"},
+ {"id": 2, "name": "p", "required": true, "type": "int"},
+ {"id": 3, "name": "u", "required": false, "type": "uuid"},
+ {"id": 4, "name": "f16", "required": false, "type": "fixed[16]"},
+ {"id": 5, "name": "f40", "required": false, "type": "fixed[40]"},
+ {"id": 6, "name": "b", "required": false, "type": "binary"},
+ {"id": 7, "name": "v", "required": false, "type": "variant"}
+]}"""
+
+
+@pytest.mark.deep
+def test_what_spark_answers(java: Java) -> None:
+    """From bounds: if UUIDs had any, Spark would fail."""
+    table, rng = java.create("t", SPARKS), random.Random(7)
+    table.updateSpec().addField("p").commit()
+    table.refresh()
+    for p in range(2):
+        rows = [{**java.row(10 * p + at, rng), "p": p} for at in range(10)]
+        java.append(table, [{name: row[name] for name in ("id", "p", "u", "f16", "f40", "b", "v")} for row in rows], p)
+    java.spark.sql("DELETE FROM {t} WHERE id IN (3, 14)", "t")
+    before = [java.spark.sql(each, "t") for each in QUERIES]
+    purged(java, "t", table)
+    for query, answer in zip(QUERIES, before, strict=True):
+        assert java.spark.sql(query, "t") == answer, query
+
+
+@pytest.mark.deep
+def test_shredded_variants_are_left_to_spark(java: Java) -> None:
+    # The vectorized reader of 1.12 knows no shredded variants.
+    properties = "'write.parquet.shred-variants' = 'true', 'read.parquet.vectorization.enabled' = 'false'"
+    java.spark.create("t", "id INT, v VARIANT", properties=properties)
+    rows = "CAST(id AS INT), to_variant_object(named_struct('a', id))"
+    java.spark.sql(f"INSERT INTO {{t}} SELECT /*+ COALESCE(1) */ {rows} FROM range(30)", "t")
+    java.spark.sql("DELETE FROM {t} WHERE id = 3", "t")
+    rows = java.spark.rows("t")
+    with pytest.raises(RefusedError, match="shredded variants"):
+        purge(open_table(str(java.spark.path("t"))), LocalEngine())
+    assert java.spark.rows("t") == rows
