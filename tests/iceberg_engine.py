@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -50,9 +50,16 @@ class IcebergEngine:
             name,
         )
 
-    def rows(self, name: str) -> list[str]:
-        """All rows with their lineage, in order."""
-        return sorted(map(repr, self.sql("SELECT *, _row_id, _last_updated_sequence_number FROM {t}", name)))
+    def rows(self, name: str, ref: str = "main") -> list[str]:
+        """All rows of a branch or tag with their lineage, in order."""
+        at = "" if ref == "main" else f" VERSION AS OF '{ref}'"
+        return sorted(map(repr, self.sql(f"SELECT *, _row_id, _last_updated_sequence_number FROM {{t}}{at}", name)))
+
+    def java(self, name: str) -> Any:
+        """The table as an object of Iceberg's Java library, newly loaded."""
+        self.sql("DESCRIBE {t}", name)  # otherwise the session may not know its catalog yet
+        util = self._spark._jvm.org.apache.iceberg.spark.Spark3Util
+        return util.loadIcebergTable(self._spark._jsparkSession, f"{self.catalog}.{name}.table")
 
     def rewrite(self, name: str) -> None:
         self.sql("CALL {c}.rewrite_data_files(table => '{n}', options => map('rewrite-all', 'true'))", name)

@@ -8,12 +8,15 @@ import os
 import random
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from iceberg_engine import IcebergEngine
+from pyspark.errors import AnalysisException, IllegalArgumentException
 
 from dv_maintenance.dml.delete import delete
 from dv_maintenance.engine.local import LocalEngine
@@ -45,6 +48,7 @@ GOLDEN = [
     "spec_evolved",
     "v2_upgraded",
     "v2_upgraded_part",
+    "variant_col",
 ]
 FAR = 4_102_444_800_000  # 2100
 
@@ -143,6 +147,35 @@ def test_golden_tables(engine: IcebergEngine, golden: Path, lay: ModuleType, nam
         no_orphans(engine, name)
 
 
+@pytest.mark.deep
+def test_new_files_claim_an_order_only_if_they_have_it(engine: IcebergEngine) -> None:
+    """Beside Spark's own rewrite: a sorted file without some rows stays sorted, two after each other do not."""
+    for name in ("t", "twin"):
+        engine.create(name, "id INT, p STRING, v STRING", partitioned="p")
+        engine.java(name).replaceSortOrder().desc("v").commit()
+        for part, count in (("one", 1), ("two", 2)):
+            for at in range(count):
+                rows = f"CAST(id AS INT), '{part}', concat('v', (id * 7 + {at}) % 50)"
+                engine.sql(f"INSERT INTO {{t}} SELECT {rows} FROM range(40)", name)
+        engine.sql("DELETE FROM {t} WHERE id % 5 = 2", name)
+
+    def orders(name: str) -> list[object]:
+        found = engine.sql("SELECT partition.p, sort_order_id FROM {t}.files WHERE content = 0", name)
+        return sorted((part, order or 0) for part, order in found)
+
+    assert orders("t") == [("one", 1), ("two", 1), ("two", 1)]
+    purged(engine, "t")
+    assert orders("t") == [("one", 1), ("two", 0)]
+    (file,) = (str(row[0]) for row in engine.sql("SELECT file_path FROM {t}.files WHERE partition.p = 'one'", "t"))
+    values = pq.ParquetFile(file).read(["v"])["v"].to_pylist()
+    assert values == sorted(values, reverse=True)
+    engine.rewrite("twin")
+    print(orders("twin"))
+    engine.sql("DELETE FROM {t} WHERE id = 9", "t")
+    purged(engine, "t")
+    assert orders("t") == [("one", 1), ("two", 0)]
+
+
 class At:
     """Runs something at one storage call of ours. ``calls``: how many there were."""
 
@@ -205,47 +238,122 @@ def statements(rng: random.Random) -> dict[str, Callable[[], str]]:
     }
 
 
-def history(engine: IcebergEngine, name: str, seed: int, length: int) -> None:
-    rng = random.Random(seed)
-    made(engine, name)
-    texts, evolved = statements(rng), 0
-    for _ in range(length):
-        act = rng.choice([*texts, *texts, "purge", "purge", "maintain", "vacuum", "meanwhile", "rewrite", "evolve"])
-        if act in texts:
-            engine.sql(texts[act](), name)
-        elif act == "purge":
-            purged(engine, name)
-        elif act == "maintain":
-            rows = engine.rows(name)
-            assert maintain(open_table(str(engine.path(name))), LocalEngine()).verified
-            assert engine.rows(name) == rows
-        elif act == "vacuum":
-            vacuumed(engine, name)
-        elif act == "rewrite":
-            engine.rewrite(name)
-        elif act == "evolve":
-            evolved += 1
-            engine.sql(f"ALTER TABLE {{t}} ADD COLUMN c{evolved} INT", name)
+def evolutions(rng: random.Random, number: int) -> list[str]:
+    """What may happen to columns that no other statement names."""
+    return [
+        f"ALTER TABLE {{t}} ADD COLUMN c{number} INT",
+        f"ALTER TABLE {{t}} ADD COLUMN c{number} STRUCT<a: INT, b: ARRAY<STRING>>",
+        f"ALTER TABLE {{t}} RENAME COLUMN c{rng.randint(1, number)} TO d{number}",
+        f"ALTER TABLE {{t}} ALTER COLUMN c{rng.randint(1, number)} TYPE BIGINT",
+        f"ALTER TABLE {{t}} DROP COLUMN c{rng.randint(1, number)}",
+    ]
+
+
+class History:
+    """One table, what Spark may do to it and what we do, in random order. Every act of ours leaves what Spark reads of
+    each branch and tag as it was.
+    """
+
+    def __init__(self, engine: IcebergEngine, name: str, seed: int) -> None:
+        self.engine, self.name, self.rng = engine, name, random.Random(seed)
+        self.texts = statements(self.rng)
+        self.evolved = self.branched = 0
+        self.log: list[str] = []
+        made(engine, name)
+
+    def run(self, length: int) -> None:
+        own = [self.purge, self.purge, self.maintain, self.vacuum, self.meanwhile]
+        others = [self.rewrite, self.expire, self.evolve, self.respecify, self.branch, self.on_branch]
+        for _ in range(length):
+            act = self.rng.choice([*([self.statement] * 10), *own, *others])
+            self.log.append(act.__name__)
+            try:
+                act()
+            except BaseException as error:
+                error.add_note(f"history so far: {'; '.join(self.log)}")
+                raise
+        self.purge()
+        assert ours(self.engine, self.name) == self.engine.rows(self.name)
+
+    def seen(self) -> dict[str, list[str]]:
+        """What Spark reads, by reference."""
+        refs = (str(row[0]) for row in self.engine.sql("SELECT name FROM {t}.refs", self.name))
+        return {ref: self.engine.rows(self.name, ref) for ref in refs}
+
+    def spark(self, text: str) -> None:
+        self.log[-1] = text
+        self.engine.sql(text, self.name)
+
+    def statement(self) -> None:
+        self.spark(self.texts[self.rng.choice([*self.texts])]())
+
+    def purge(self) -> None:
+        before = self.seen()
+        purged(self.engine, self.name)
+        assert self.seen() == before
+
+    def maintain(self) -> None:
+        before = self.seen()
+        assert maintain(open_table(str(self.engine.path(self.name))), LocalEngine()).verified
+        assert self.seen() == before
+
+    def vacuum(self) -> None:
+        before = self.seen()
+        vacuumed(self.engine, self.name)
+        assert self.seen() == before
+
+    def meanwhile(self) -> None:
+        """Spark deletes while we rewrite."""
+        condition = f"id % {self.rng.randint(3, 9)} = 1"
+        engine, name = self.engine, self.name
+        engine.sql(f"DELETE FROM {{t}} WHERE id % {self.rng.randint(4, 9)} = 2", name)
+        doomed = {row.split(",")[0] for row in map(repr, engine.sql(f"SELECT id FROM {{t}} WHERE {condition}", name))}
+        rows = engine.rows(name)
+        gone = InterferingEngine(LocalEngine(), lambda: engine.sql(f"DELETE FROM {{t}} WHERE {condition}", name))
+        assert purge(open_table(str(engine.path(name))), gone).verified
+        if gone.runs:
+            assert engine.rows(name) == [row for row in rows if row.split(",")[0] not in doomed]
+
+    def rewrite(self) -> None:
+        self.engine.rewrite(self.name)
+
+    def expire(self) -> None:
+        self.engine.expire(self.name)
+
+    def evolve(self) -> None:
+        self.evolved += 1
+        # Spark refuses those of a column that is not there, or has another type.
+        with suppress(AnalysisException, IllegalArgumentException):
+            self.spark(self.rng.choice(evolutions(self.rng, self.evolved)))
+
+    def respecify(self) -> None:
+        table = self.engine.java(self.name)
+        names = {each.name() for each in table.spec().fields()}
+        column, name = self.rng.choice([("p", "p"), ("v", "v"), ("id", "id_bucket_4")])
+        self.log[-1] = f"partition by {column} {'no longer' if name in names else 'from now on'}"
+        update = table.updateSpec()
+        if name in names:
+            update = update.removeField(name)
         else:
-            condition = f"id % {rng.randint(3, 9)} = 1"
-            doomed = {
-                row.split(",")[0] for row in map(repr, engine.sql(f"SELECT id FROM {{t}} WHERE {condition}", name))
-            }
-            rows = engine.rows(name)
-            engine.sql(f"DELETE FROM {{t}} WHERE id % {rng.randint(4, 9)} = 2", name)
-            rows = engine.rows(name)
-            gone = InterferingEngine(
-                LocalEngine(), lambda text=condition: engine.sql(f"DELETE FROM {{t}} WHERE {text}", name)
-            )
-            assert purge(open_table(str(engine.path(name))), gone).verified
-            if gone.runs:
-                assert engine.rows(name) == [row for row in rows if row.split(",")[0] not in doomed]
-    purged(engine, name)
-    assert ours(engine, name) == engine.rows(name)
+            term = self.engine.session._jvm.org.apache.iceberg.expressions.Expressions
+            update = update.addField(term.bucket(column, 4) if column == "id" else term.ref(column))
+        update.commit()
+
+    def branch(self) -> None:
+        self.branched += 1
+        changes = self.engine.java(self.name).manageSnapshots()
+        kind = self.rng.choice(["Branch", "Tag"])
+        head = self.engine.java(self.name).currentSnapshot().snapshotId()
+        self.log[-1] = f"create {kind} {self.branched}"
+        getattr(changes, f"create{kind}")(f"{kind.lower()}{self.branched}", head).commit()
+
+    def on_branch(self) -> None:
+        refs = [str(row[0]) for row in self.engine.sql("SELECT name FROM {t}.refs WHERE type = 'BRANCH'", self.name)]
+        text = self.texts[self.rng.choice(["delete", "insert", "update"])]()
+        self.spark(text.replace("{t}", f"{{t}}.branch_{self.rng.choice(sorted(refs))}"))
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(100))
 def test_random_histories(engine: IcebergEngine, seed: int) -> None:
-    for number in range(5):
-        history(engine, f"h{number}", 100 * seed + number, 12)
+    History(engine, "h", seed).run(14)
