@@ -151,8 +151,8 @@ class UsageError(DvMaintenanceError, FatalError, ValueError):
     exit_code = 2
 
 
-class TableNotFoundError(UsageError, FileNotFoundError):
-    """The location holds no table of a known format."""
+class TableNotFoundError(UsageError, RestorableError, FileNotFoundError):
+    """The location holds no table of a known format, or none now."""
 
 
 class RefusedError(DvMaintenanceError, FatalError):

@@ -19,14 +19,13 @@ from airflow.sdk import Variable
 from pydantic import TypeAdapter, ValidationError
 
 from dv_maintenance.errors import (
-    DamagedTableError,
     DvMaintenanceError,
     FatalError,
     RestorableError,
     RetryableError,
-    StorageDeniedError,
     redacted,
 )
+from dv_maintenance.service.decision import FILES
 from dv_maintenance.service.tables_file import Job, TableSettings
 
 _log = logging.getLogger(__name__)
@@ -113,7 +112,7 @@ def recorded(context: Any, table: TableSettings, job: Job) -> Iterator[None]:
                     error=redacted(str(error) if known else f"{type(error).__name__}: {error}")[:_MAX_ERROR],
                     recurs=isinstance(error, FatalError),
                     restorable=isinstance(error, RestorableError),
-                    damage=isinstance(error, DamagedTableError | StorageDeniedError),
+                    damage=isinstance(error, FILES),
                 ),
             )
         raise

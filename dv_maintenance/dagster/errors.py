@@ -13,15 +13,9 @@ from typing import Protocol
 import dagster as dg
 
 from dv_maintenance.dagster import naming
-from dv_maintenance.errors import (
-    DamagedTableError,
-    DvMaintenanceError,
-    FatalError,
-    RestorableError,
-    RetryableError,
-    StorageDeniedError,
-)
+from dv_maintenance.errors import DvMaintenanceError, FatalError, RestorableError, RetryableError
 from dv_maintenance.resources import system_errors
+from dv_maintenance.service.decision import FILES
 
 MAX_RETRIES = 3
 # The page shows tags beside the run.
@@ -54,7 +48,7 @@ def in_dagster_terms(step: _Step) -> Iterator[None]:
     except DvMaintenanceError as error:
         retryable, recurs = isinstance(error, RetryableError), isinstance(error, FatalError)
         restorable = isinstance(error, RestorableError)
-        damage = isinstance(error, DamagedTableError | StorageDeniedError)
+        damage = isinstance(error, FILES)
         policy = step.op_def.retry_policy
         most = MAX_RETRIES if policy is None else policy.max_retries
         if retryable and step.retry_number < most:

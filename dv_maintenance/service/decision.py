@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
+from dv_maintenance.errors import DamagedTableError, StorageDeniedError, TableNotFoundError
 from dv_maintenance.service.text import count
 from dv_maintenance.units import format_instant
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 AT_ONCE = 3
 """Runs of the same work that follow each other without a pause."""
+FILES = DamagedTableError | StorageDeniedError | TableNotFoundError
+"""Errors about a table's files, or the rights to them: an inspection may see that these are back."""
 _HOUR = 3_600_000
 _DAY = 24 * _HOUR
 
@@ -31,7 +34,7 @@ class Attempts:
     ``how`` : what became of the last one, such as ``failed`` or ``was canceled``.
     ``refusal`` : its error, if it would recur in the same run; ``None``: it may have passed.
     ``restorable`` : somebody can put right what that error names without a commit, other settings or another release.
-    ``damage`` : so it is, and it is about the table's files or the rights to them.
+    ``damage`` : so it is, and it is one of FILES.
     ``idle`` : it succeeded, and changed nothing.
     """
 

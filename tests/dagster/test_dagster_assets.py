@@ -26,6 +26,7 @@ from dv_maintenance.errors import (
     NotPermittedError,
     RefusedError,
     StorageDeniedError,
+    TableNotFoundError,
     UnsupportedFeatureError,
 )
 from dv_maintenance.maintenance.health import health
@@ -206,6 +207,7 @@ def test_errors_in_dagsters_terms(instance: dg.DagsterInstance) -> None:
         (NotPermittedError("ask the owner"), {naming.REFUSED_TAG, naming.RESTORABLE_TAG}),
         (MissingSoftwareError("no Java"), {naming.REFUSED_TAG, naming.RESTORABLE_TAG}),
         (StorageDeniedError("403"), {naming.REFUSED_TAG, naming.RESTORABLE_TAG, naming.DAMAGE_TAG}),
+        (TableNotFoundError("away for a minute"), {naming.REFUSED_TAG, naming.RESTORABLE_TAG, naming.DAMAGE_TAG}),
         (DamagedTableError("gone"), {naming.REFUSED_TAG, naming.RESTORABLE_TAG, naming.DAMAGE_TAG}),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
