@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from effort import sampled
 from golden_tables import names_in
@@ -88,6 +89,17 @@ def test_a_purge_changes_no_row_and_no_lineage(laid_copy: Callable[[str], Path],
 
 
 @needs_golden
+@needs_golden
+@pytest.mark.parametrize("threads", [1, 4])  # columns one by one, or several at once
+@pytest.mark.parametrize(("name", "says"), [("ts_nano", "u (UUID)"), ("variant_col", "v (Variant(1))")])
+def test_annotations_stay(laid_copy: Callable[[str], Path], name: str, says: str, threads: int) -> None:
+    place = laid_copy(name)
+    old = {*(place / "data").iterdir()}
+    assert purge(opened(place), LocalEngine(threads)).verified
+    (new,) = {*(place / "data").iterdir()} - old
+    assert says in str(pq.ParquetFile(new).schema)
+
+
 @pytest.mark.parametrize(
     ("kind", "fails"),
     [
