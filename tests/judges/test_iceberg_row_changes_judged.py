@@ -6,8 +6,10 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from iceberg_engine import IcebergEngine
 
@@ -15,7 +17,7 @@ from dv_maintenance.dml.delete import delete
 from dv_maintenance.dml.merge import merge
 from dv_maintenance.dml.update import update
 from dv_maintenance.engine.local import LocalEngine
-from dv_maintenance.errors import RefusedError, UsageError
+from dv_maintenance.errors import DamagedTableError, DvMaintenanceError, RefusedError, UsageError
 from dv_maintenance.maintenance.execution.apply import purge
 from dv_maintenance.tables import open_table
 from dv_maintenance.tables.table import Table
@@ -183,3 +185,108 @@ def test_what_new_rows_must_be(engine: IcebergEngine) -> None:
     ]
     checked_lineage(before, {key: each for key, each in lineage(engine, "t").items() if key != 2000}, {1})
     assert {row[0] for row in engine.sql("SELECT spec_id FROM {t}.data_files", "t")} == {0, 1}
+
+
+# -- all golden tables -------------------------------------------------------------------------------------------------
+
+SHORT = {"schema_evolved", "spec_evolved"}
+CHANGED = [
+    "all_deleted_file", "bad_wrong_reference", "bare_blob_dv", "branches_tags", "compacted", "dangling_dv",
+    "eq_deletes", "expired", "lineage", "many_dvs_one_puffin", "mini", "nested_types", "overwrites", "part_identity",
+    "part_transforms", "plain", "schema_evolved", "spec_evolved", "v2_upgraded", "v2_upgraded_part",
+]  # fmt: skip
+LEFT: dict[str, tuple[type[DvMaintenanceError], str]] = {
+    "avro_dv": (RefusedError, "new files of the table must be avro"),
+    "orc_dv": (RefusedError, "new files of the table must be orc"),
+    "ts_nano": (RefusedError, "the column t holds nanoseconds"),
+    "variant_col": (RefusedError, "the column v holds variants"),
+    "jdbc_catalog": (RefusedError, "only its catalog can commit"),
+    "bad_cardinality": (DamagedTableError, "positions"),
+    "bad_crc": (DamagedTableError, "CRC-32 is"),
+    "bad_length": (DamagedTableError, "bytes"),
+    "bad_magic": (DamagedTableError, "magic"),
+    "bad_missing_puffin": (DamagedTableError, "puffin"),
+    "bad_position_past_end": (DamagedTableError, "rows"),
+    "bad_truncated_puffin": (DamagedTableError, "puffin"),
+    "bad_two_dvs": (DamagedTableError, "two deletion vectors"),
+}
+
+
+def new_values(schema: pa.Schema) -> dict[str, str]:
+    """An assignment to each column but the first, partition columns included."""
+    found = {}
+    for field in list(schema)[1:]:
+        name = f"`{field.name}`"
+        if pa.types.is_string(field.type):
+            found[field.name] = f"concat({name}, 'é')"
+        elif pa.types.is_int32(field.type) or pa.types.is_int64(field.type):
+            found[field.name] = f"{name} + 1"
+        elif field.nullable:
+            found[field.name] = f"IF(hash({schema.names[0]}) % 2 = 0, NULL, {name})"
+    return found
+
+
+def with_lineage(engine: IcebergEngine, name: str, known: int) -> list[str]:
+    """All rows with their lineage. Ids from ``known`` on are new, and who gets which is not specified."""
+    rows = engine.sql("SELECT _row_id, _last_updated_sequence_number, * FROM {t}", name)
+    ids = [row[0] for row in rows]
+    assert len(set(ids)) == len(ids)
+    return sorted(repr((row[0] if isinstance(row[0], int) and row[0] < known else "new", *row[1:])) for row in rows)
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(each, marks=[] if each in SHORT else [pytest.mark.deep]) for each in CHANGED]
+)
+def test_golden_tables(engine: IcebergEngine, golden: Path, lay: ModuleType, name: str) -> None:
+    for copy in ("t", "twin", "source"):
+        lay.lay(str(golden / "iceberg" / name), str(engine.place / copy))
+    schema = ours(engine, "t").snapshot().schema
+    known = engine.java("t").operations().current().nextRowId()
+    key, changes = f"`{schema.names[0]}`", new_values(schema)
+    condition = f"abs(hash({key})) % 3 = 1"
+    assert update(ours(engine, "t"), engine.session, changes, condition).rows_updated
+    assignments = ", ".join(f"`{column}` = {sql}" for column, sql in changes.items())
+    engine.sql(f"UPDATE {{t}} SET {assignments} WHERE {condition}", "twin")
+    assert with_lineage(engine, "t", known) == with_lineage(engine, "twin", known)
+
+    whole = f"{engine.catalog}.source.table"
+    kind = dict(engine.session.table(whole).dtypes)[schema.names[0]]
+    source = (
+        f"SELECT {key} wanted, count(*) copies FROM {whole} WHERE abs(hash({key})) % 3 < 2 AND {key} IS NOT NULL "
+        f"GROUP BY 1 UNION ALL SELECT CAST(500000 + at AS {kind}), 0 FROM VALUES (1), (2) AS more(at)"
+    )
+    doomed = "s.copies % 2 = 1 AND abs(hash(s.wanted)) % 5 = 0"
+    begun = merge(ours(engine, "t"), engine.session, source, f"target.{key} = s.wanted", source_alias="s")
+    begun = begun.when_matched_delete(doomed).when_matched_update(changes)
+    assert begun.when_not_matched_insert({schema.names[0]: "s.wanted"}).execute().rows_inserted == 2
+    engine.sql(
+        f"MERGE INTO {{t}} t USING ({source}) s ON t.{key} = s.wanted WHEN MATCHED AND {doomed} THEN DELETE "
+        f"WHEN MATCHED THEN UPDATE SET {assignments} WHEN NOT MATCHED THEN INSERT ({key}) VALUES (s.wanted)",
+        "twin",
+    )
+    assert with_lineage(engine, "t", known) == with_lineage(engine, "twin", known)
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize(("name", "error", "says"), [(name, *why) for name, why in LEFT.items()])
+def test_golden_tables_that_are_not_changed(
+    engine: IcebergEngine,
+    golden: Path,
+    lay: ModuleType,
+    name: str,
+    error: type[DvMaintenanceError],
+    says: str,
+) -> None:
+    lay.lay(str(golden / "iceberg" / name), str(engine.place / "t"))
+    metadata = {path.name: path.read_bytes() for path in (engine.path("t") / "metadata").iterdir()}
+    with pytest.raises(error, match=says):
+        update(ours(engine, "t"), engine.session, {"id": "id"}, "id IS NOT NULL")
+    with pytest.raises(error, match=says):
+        keys = "SELECT explode(sequence(0, 500)) AS k"
+        begun = merge(ours(engine, "t"), engine.session, keys, "target.id = s.k", source_alias="s")
+        begun.when_matched_delete().execute()
+    assert {path.name: path.read_bytes() for path in (engine.path("t") / "metadata").iterdir()} == metadata
+
+
+def test_every_golden_table_is_changed_or_left(golden: Path) -> None:
+    assert {*CHANGED, *LEFT} == {path.parent.name for path in (golden / "iceberg").glob("*/expected.json")}
