@@ -60,7 +60,7 @@ def requested(
     RefusedError, UnsupportedFeatureError : files of the table may not be rewritten.
     """
     from dv_maintenance.maintenance.meter.of_table import decide_for
-    from dv_maintenance.maintenance.planning.plan import build_plan
+    from dv_maintenance.maintenance.planning.plan import purge_plan
     from dv_maintenance.maintenance.planning.policy import Policy
 
     policy = request.policy or Policy()
@@ -79,7 +79,7 @@ def requested(
 
         return plan_zorder(table, snapshot, request.order_by, policy)
     if request.purge:
-        return build_plan(snapshot, policy, purge=True)
+        return purge_plan(snapshot, policy)
     return decide_for(table, snapshot, policy, reads=reads, now=now, listed=listed)
 
 

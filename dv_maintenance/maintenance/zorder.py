@@ -20,7 +20,7 @@ from pyarrow import types
 from dv_maintenance.errors import RefusedError, UsageError
 from dv_maintenance.maintenance.execution.apply import apply
 from dv_maintenance.maintenance.planning.facts import file_facts, partition_mask
-from dv_maintenance.maintenance.planning.left_alone import left_alone
+from dv_maintenance.maintenance.planning.left_alone import OUTSIDE, left_alone
 from dv_maintenance.maintenance.planning.ordered_steps import NOT_CHOSEN, ordered_steps
 from dv_maintenance.maintenance.planning.policy import Policy, target_file_size
 from dv_maintenance.maintenance.planning.selection import select
@@ -105,7 +105,7 @@ def plan_zorder(
 
     left = {
         f"ordered by {', '.join(names)}, with nothing new in its range": selected & (why < 0),
-        "outside the selected partitions": ~selected,
+        OUTSIDE: ~selected,
     }
     return MaintenancePlan(
         table=snapshot.table,

@@ -15,18 +15,17 @@ from typing import TYPE_CHECKING
 
 from dv_maintenance.engine import slots_of
 from dv_maintenance.engine.pool import OutOfTimeError
-from dv_maintenance.errors import ConflictError, DvMaintenanceError, RefusedError, UsageError, VerificationError
+from dv_maintenance.errors import ConflictError, DvMaintenanceError, UsageError, VerificationError
 from dv_maintenance.maintenance.execution.batches import Pace, largest_share, next_batch, removals_first, work_of
 from dv_maintenance.maintenance.execution.report import ApplyReport, StepReport
 from dv_maintenance.maintenance.execution.round import NOTHING_COMMITTED, Committed, run_round
 from dv_maintenance.maintenance.meter.of_table import decide_for
 from dv_maintenance.maintenance.planning.facts import file_facts
 from dv_maintenance.maintenance.planning.left_alone import LeftAlone, barred_inputs
-from dv_maintenance.maintenance.planning.plan import build_plan
+from dv_maintenance.maintenance.planning.plan import purge_plan
 from dv_maintenance.maintenance.planning.policy import Policy
 from dv_maintenance.maintenance.planning.revalidate import plan_again, refresh, split_stale
 from dv_maintenance.maintenance.planning.steps import MaintenancePlan, PlanStep, check_plan
-from dv_maintenance.remedies import Remedy, run
 from dv_maintenance.units import count
 
 if TYPE_CHECKING:
@@ -103,22 +102,10 @@ def maintain(
     on_progress: OnProgress | None = None,
     max_attempts: int = 3,
 ) -> ApplyReport:
-    """Plan for the newest version and run the plan.
-
-    Raises the errors of ``decide_for`` and :func:`apply`, and RefusedError if no file of a purge may be rewritten now.
-    """
+    """Plan for the newest version and run the plan. Raises what ``decide_for``, ``purge_plan``, :func:`apply` raise."""
     snapshot = table.snapshot()
     table.check_writable(snapshot, "rewrite")
-    plan = build_plan(snapshot, policy, purge=True) if purge else decide_for(table, snapshot, policy)
-    kept = [each for each in plan.left_alone if each.reason in snapshot.barred()]
-    if purge and kept and not plan.steps:
-        raise RefusedError(
-            "no file may be rewritten now: "
-            + "; ".join(f"{count(each.files, 'file')} with deleted rows: {each.reason}" for each in kept),
-            table=table.uri,
-            version=snapshot.version,
-            next_step=Remedy("let the table's engine do it: {}", (run("engine-sql", f"{table.uri} purge"),)),
-        )
+    plan = purge_plan(snapshot, policy) if purge else decide_for(table, snapshot, policy)
     return _Run(table, engine, plan, on_progress, max_attempts).run(snapshot)
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 EXAMPLES: Final = 5
 NO_DV: Final = "no deletion vector"
+OUTSIDE: Final = "outside the selected partitions"
 
 
 @dataclass(frozen=True, slots=True)

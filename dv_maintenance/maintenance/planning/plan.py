@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dv_maintenance.errors import RefusedError
 from dv_maintenance.files.arrays import taken
 from dv_maintenance.maintenance.planning.candidates import DEADLINE, KEEP, WHYS, Candidates, Codes, by_ratio, every_dv
 from dv_maintenance.maintenance.planning.deadlines import NEVER
 from dv_maintenance.maintenance.planning.drafts import Draft, draft_steps, positions
 from dv_maintenance.maintenance.planning.facts import Bools, FileFacts, Ints, file_facts, partition_mask
-from dv_maintenance.maintenance.planning.left_alone import EXAMPLES, NO_DV, left_alone
+from dv_maintenance.maintenance.planning.left_alone import EXAMPLES, NO_DV, OUTSIDE, left_alone
 from dv_maintenance.maintenance.planning.policy import Policy, check_compression, target_file_size
 from dv_maintenance.maintenance.planning.reasons import expected, kept_reasons, step_reason, waiting
 from dv_maintenance.maintenance.planning.run_limits import MOST_FILES, NOTHING_SPENT, Spent, within_limits
@@ -33,13 +34,14 @@ from dv_maintenance.maintenance.planning.steps import (
     PlanInput,
     PlanStep,
 )
+from dv_maintenance.remedies import Remedy, run
 from dv_maintenance.tracing import finished
-from dv_maintenance.units import format_size
+from dv_maintenance.units import count, format_size
 
 if TYPE_CHECKING:
     from dv_maintenance.tables.model import Snapshot
 
-__all__ = ["MaintenancePlan", "PlanSetting", "PlanStep", "build_plan", "plan_candidates"]
+__all__ = ["MaintenancePlan", "PlanSetting", "PlanStep", "build_plan", "plan_candidates", "purge_plan"]
 
 _log = logging.getLogger(__name__)
 
@@ -96,6 +98,21 @@ def build_plan(
     return plan_candidates(setting, candidates, purge=purge, spent=spent)
 
 
+def purge_plan(snapshot: Snapshot, policy: Policy | None = None) -> MaintenancePlan:
+    """``build_plan`` for a purge. Also raises RefusedError: no file with a DV may be rewritten now."""
+    plan, barred = build_plan(snapshot, policy, purge=True), snapshot.barred()
+    kept = [each for each in plan.left_alone if each.reason in barred]
+    if kept and not plan.steps:
+        raise RefusedError(
+            "no file may be rewritten now: "
+            + "; ".join(f"{count(each.files, 'file')} with deleted rows: {each.reason}" for each in kept),
+            table=snapshot.table,
+            version=snapshot.version,
+            next_step=Remedy("let the table's engine do it: {}", (run("engine-sql", f"{snapshot.table} purge"),)),
+        )
+    return plan
+
+
 def plan_candidates(
     setting: PlanSetting,
     candidates: Candidates,
@@ -143,7 +160,7 @@ def plan_candidates(
     }
     if others:
         left = {f"left to {others}; the policy's beside_optimizer changes that": positions(selected)}
-    left["outside the selected partitions"] = positions(~selected)
+    left[OUTSIDE] = positions(~selected)
     kept, more = _kept(left, setting, candidates, selected, listed) if listed else ((), 0)
     plan = MaintenancePlan(
         table=snapshot.table,

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from dv_maintenance.maintenance.planning.explain import explain
+from dv_maintenance.maintenance.planning.left_alone import OUTSIDE
 from dv_maintenance.service.outcome import Number, Outcome
 from dv_maintenance.service.reports.health import change, counted, known, of_health, ratio_before, rounded
 from dv_maintenance.service.reports.plain import of_report
@@ -191,6 +192,12 @@ def of_apply(plan: MaintenancePlan, report: ApplyReport) -> Outcome:
         details.append(f"cost: {_cost_line(steps, plan.policy.prices)}")
         if report.verified:
             details.append("verified: every query returns what it did before")
+    if plan.purge:
+        details += [
+            f"{count(each.files, 'file')} with {count(each.deleted_rows, 'deleted row')} left alone: {each.reason}"
+            for each in report.left_alone
+            if each.deleted_rows and each.reason != OUTSIDE
+        ]
     more = len(steps) - _DONE_SHOWN
     rows = tuple(_done(step) for step in steps[:_DONE_SHOWN])
     if more > 0:

@@ -18,6 +18,7 @@ from dv_maintenance.maintenance.execution.apply import maintain, purge
 from dv_maintenance.maintenance.health import health
 from dv_maintenance.maintenance.planning.policy import Policy
 from dv_maintenance.maintenance.read import read
+from dv_maintenance.maintenance.rewriting import PURGE, requested
 from dv_maintenance.tables import open_table
 from dv_maintenance.tables.paimon.log.entries import added_entries
 from dv_maintenance.tables.paimon.snapshot import PaimonSnapshot
@@ -115,8 +116,12 @@ def test_what_is_left_to_paimon_names_the_one_step(
 
 def test_waiting_files_stop_it(golden_copy: Callable[[str], Path]) -> None:
     table = with_options(golden_copy("paimon/pk_dv_l0_hidden/table"), write_only="true")
-    with pytest.raises(RefusedError, match="wait for a compaction"):
+    with pytest.raises(RefusedError, match="wait for a compaction") as caught:
         purge(table, LocalEngine())
+    assert f"dvm engine-sql {table.uri} purge" in str(caught.value.next_step)
+    with pytest.raises(RefusedError, match="wait for a compaction"):
+        requested(table, table.snapshot(), PURGE)
+    assert not maintain(table, LocalEngine()).steps
 
 
 def test_what_needs_merging_stays_refused(golden_copy: Callable[[str], Path]) -> None:

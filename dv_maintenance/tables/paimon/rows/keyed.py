@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -27,6 +28,7 @@ from dv_maintenance.remedies import Remedy, run
 from dv_maintenance.tables.paimon.features import POSTPONE_BUCKET
 from dv_maintenance.tables.paimon.log.snapshots import BATCH, COMPACT, USER, read_snapshot_file
 from dv_maintenance.tables.paimon.scalars import integer, text
+from dv_maintenance.tables.parallel import in_parallel
 from dv_maintenance.tables.parquet_schema import stored_schema
 
 if TYPE_CHECKING:
@@ -45,6 +47,11 @@ _NEW: Final = (
     *("_VALUE_STATS", "_VALUE_STATS_COLS", "_EMBEDDED_FILE_INDEX"),
 )
 WAITS: Final = "rows of its bucket wait for a compaction (level 0), which rewrites others as well"
+_STREAMING: Final = (
+    "a streaming job compacts it (snapshot {} of {}) and remembers its files: rows that it replaces later could come "
+    "back. Stop that job while files are rewritten"
+)
+_AT_ONCE: Final = 16  # snapshot files
 _PRODUCERS: Final = frozenset({"", "none", "input", "lookup"})
 
 
@@ -67,19 +74,21 @@ def streaming_compaction(layout: Layout, newest: SnapshotFile) -> str | None:
     a streaming job. Such a job knows the files of a bucket until two of its later checkpoints have changed other
     buckets, however long that takes. If none is found, no such job is at work: it compacts what is written.
     """
-    for version in range(newest.id, 0, -1):
-        try:
-            file = read_snapshot_file(layout, version)
-        except FileNotFoundError:
-            return None
-        if file.kind == COMPACT and not file.commit_user.startswith(USER):
-            if file.commit_identifier == BATCH:
+    for last in range(newest.id, 0, -_AT_ONCE):
+        versions = list(range(last, max(last - _AT_ONCE, 0), -1))
+        for file in in_parallel(layout.storage, versions, partial(_existing, layout)):
+            if file is None:
                 return None
-            return (
-                f"a streaming job compacts it (snapshot {version} of {file.commit_user}) and remembers its files: rows "
-                "that it replaces later could come back. Stop that job while files are rewritten"
-            )
+            if file.kind == COMPACT and not file.commit_user.startswith(USER):
+                return None if file.commit_identifier == BATCH else _STREAMING.format(file.id, file.commit_user)
     return None
+
+
+def _existing(layout: Layout, version: int) -> SnapshotFile | None:
+    try:
+        return read_snapshot_file(layout, version)
+    except FileNotFoundError:
+        return None
 
 
 def barred(snapshot: PaimonSnapshot) -> dict[str, Any]:
