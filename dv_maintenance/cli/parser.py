@@ -43,6 +43,9 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     SystemExit : after ``--help`` and ``--version``.
     """
     args, unknown = _parser(argv[0] if argv else None).parse_known_args(argv)
+    if len(unknown) == 1 and not unknown[0].startswith("-") and getattr(args, "name", "") is None:
+        # argparse gives up on an optional argument at the first option.
+        args.name, unknown = unknown[0], []
     if unknown:
         # A misspelled --storage-option may hold a secret: quote options, never values.
         options = [word.split("=", 1)[0] for word in unknown if word.startswith("-")]
@@ -133,7 +136,12 @@ def _output(verb: _Parser) -> None:
 
 
 def _table(verb: _Parser) -> None:
-    verb.add_argument("table", metavar="TABLE", help="path, URI or name in a catalog")
+    verb.add_argument(
+        "table",
+        metavar="TABLE|TABLES.yaml",
+        help="path, URI or name in a catalog; or a file of tables, and the NAME of one",
+    )
+    verb.add_argument("name", nargs="?", metavar="NAME", help="a table of the file, with its settings there")
 
 
 def _access(verb: _Parser) -> None:
@@ -381,6 +389,7 @@ def doctor(verb: _Parser) -> None:
     verb.add_argument(
         "table", nargs="?", metavar="TABLE|CATALOG", help="also check that this table can be read, or a catalog reached"
     )
+    verb.add_argument("name", nargs="?", metavar="NAME", help="if TABLE is a file of tables: one of its tables")
     verb.add_argument(
         "--try-writing",
         action="store_true",

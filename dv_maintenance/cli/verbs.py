@@ -6,7 +6,15 @@ from argparse import Namespace
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from dv_maintenance.cli.access import load_policy, open_future_table, open_table, spark_engine, working
+from dv_maintenance.cli.access import (
+    entry,
+    hide,
+    load_policy,
+    open_future_table,
+    open_table,
+    spark_engine,
+    working,
+)
 from dv_maintenance.cli.output import Output, dump_json, read_file, write_file
 from dv_maintenance.errors import DamagedTableError, RefusedError, UsageError
 from dv_maintenance.service import verbs
@@ -15,7 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from dv_maintenance.service.outcome import Outcome
-    from dv_maintenance.service.tables_file import WatchConfig
+    from dv_maintenance.service.tables_file import TableSettings, WatchConfig
+    from dv_maintenance.tables.table import Table
 
 
 # -- verbs that only read the log; none of them starts Spark -----------------------------------------------------------
@@ -23,7 +32,8 @@ if TYPE_CHECKING:
 
 def health(args: Namespace, out: Output) -> int:
     # Policies take a while to import.
-    policy = load_policy(args) if args.policy or args.overrides else None
+    own = entry(args, out)
+    policy = load_policy(args, own) if args.policy or args.overrides or own is not None else None
     return _print(verbs.health(open_table(args, out), args.version, policy), out)
 
 
@@ -64,12 +74,10 @@ def _plan_like_sensor(args: Namespace, out: Output) -> int:
 
 def _tables_of(path: str, out: Output) -> list[WatchConfig]:
     """Every document of a file of tables. Storage options and tokens are never printed."""
-    from dv_maintenance.catalogs import secrets_of
     from dv_maintenance.service.tables_file import WatchConfig
 
     configs = WatchConfig.load_all(path)
-    out.hide(value for config in configs for each in config.tables for value in each.storage_options.values())
-    out.hide(value for config in configs for each in config.catalogs.values() for value in secrets_of(each))
+    hide(configs, out)
     return configs
 
 
@@ -151,7 +159,8 @@ def apply(args: Namespace, out: Output) -> int:
     if args.plan and (args.policy or args.overrides):
         raise UsageError("--plan brings its own policy", next_step="omit --policy and --set, or make a new plan")
     if args.plan is None:
-        return _rewrite(args, out, "rewriting", verbs.RewriteRequest(load_policy(args), dry_run=args.dry_run))
+        policy = load_policy(args, entry(args, out))
+        return _rewrite(args, out, "rewriting", verbs.RewriteRequest(policy, dry_run=args.dry_run))
     target = open_table(args, out)
     with working(args, out, "planning" if args.dry_run else "rewriting") as (engine, step):
         outcome = verbs.apply(target, lambda: engine, args.plan, dry_run=args.dry_run, on_progress=step)
@@ -213,7 +222,9 @@ def vacuum(args: Namespace, out: Output) -> int:
         args.quarantine,
         args.quarantine_retention,
     )
-    target = open_table(args, out)
+    own, target = entry(args, out), open_table(args, out)
+    if own is not None:
+        return _print(_vacuum_by_policy(args, own, target, out), out)
     with out.progress("looking for expired files" if args.dry_run else "vacuuming"):
         request = VacuumRequest(
             retention=args.retention,
@@ -226,6 +237,30 @@ def vacuum(args: Namespace, out: Output) -> int:
         )
         outcome = verbs.vacuum(target, request)
     return _print(outcome, out)
+
+
+def _vacuum_by_policy(args: Namespace, own: TableSettings, target: Table, out: Output) -> Outcome:
+    """By what the file keeps, and what the options keep besides."""
+    guards = {
+        "retention": args.retention,
+        "clones": args.protect,
+        "clones_under": args.clones_under,
+        "protected_versions": args.protect_version,
+        "protected_streams": args.protect_stream,
+        "max_deleted_share": args.max_deleted_share,
+        **({"quarantine": True, "quarantine_retention": args.quarantine_retention} if args.quarantine else {}),
+    }
+    # Nobody observes it here.
+    watched = own.model_copy(update={"observe": False})
+    with out.progress("looking for expired files" if args.dry_run else "vacuuming"):
+        return verbs.vacuum_by_policy(
+            watched,
+            target,
+            guards=guards,
+            allow_short_retention=args.allow_short_retention,
+            dry_run=args.dry_run,
+            lite=args.lite,
+        )[0]
 
 
 def undelete(args: Namespace, out: Output) -> int:

@@ -28,7 +28,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from difflib import get_close_matches
 from typing import Annotated, Any, Final
 
 from pydantic import Field, WithJsonSchema, model_validator
@@ -42,7 +43,7 @@ from dv_maintenance.service import settings
 from dv_maintenance.service.entries import Entry, Placed, TableSettings, TablesFolder
 from dv_maintenance.service.settings import Job
 
-__all__ = ["Entry", "Job", "TableSettings", "TablesFolder", "WatchConfig"]
+__all__ = ["Entry", "Job", "TableSettings", "TablesFolder", "WatchConfig", "table_called"]
 
 # Which keys a catalog has depends on its type.
 _CATALOGS: Final = {"type": "object", "additionalProperties": {"type": "object", "required": ["type"]}}
@@ -225,6 +226,16 @@ class WatchConfig(settings.Keys):
             # They are parts of this file by now.
             entry._catalogs = {**self.catalogs, **entry._catalogs}  # noqa: SLF001
         return self
+
+
+def table_called(configs: Iterable[WatchConfig], name: str) -> tuple[WatchConfig, TableSettings]:
+    """The table of this name, and the document that has it. Raises UsageError if none has."""
+    known = {table.name: (config, table) for config in configs for table in config.tables}
+    if name not in known:
+        near = [*get_close_matches(name, known, n=1), *known]
+        step = f"choose one of its tables, such as {near[0]}" if near else "it has no tables yet"
+        raise UsageError(f"the file has no table {name!r}", next_step=step)
+    return known[name]
 
 
 def _refuse_duplicates(config: WatchConfig, document: Document) -> None:

@@ -19,7 +19,7 @@ WRONG = [
     ("health", "the following arguments are required: TABLE"),
     ("health T --verison 1", "unknown option --verison. Next: did you mean --version?"),
     ("health T --key=SECRET", "unknown option --key."),
-    ("health T extra", "1 unexpected argument(s)"),
+    ("health T extra", "1 unexpected argument"),
     ("health T --version -1", "argument --version: '-1' is not a whole number of at least 0"),
     (
         "health T --version 99",

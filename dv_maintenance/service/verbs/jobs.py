@@ -121,12 +121,14 @@ def vacuum_by_policy(
     *,
     allow_short_retention: bool = False,
     dry_run: bool = False,
+    lite: bool = False,
 ) -> tuple[Outcome, TableReport | None]:
     """Delete the files that the policy no longer keeps.
 
     guards : policy keys for this run. Lists extend the policy's; ``None`` leaves a key unchanged.
     allow_short_retention : accept a retention below the table's own property.
     dry_run : only list what would be deleted.
+    lite : look only at files that the log names.
 
     The outcome has a report of the table only if versions were deleted. It then carries the data version from before,
     since the log no longer says which versions changed data.
@@ -136,7 +138,7 @@ def vacuum_by_policy(
         version = table.version()
         known = version, last_data_version(table, last_observed())
     policy = _guarded(watched.policy, guards)
-    request = replace(policy.vacuum_request, dry_run=dry_run, allow_short_retention=allow_short_retention)
+    request = replace(policy.vacuum_request, dry_run=dry_run, allow_short_retention=allow_short_retention, lite=lite)
     outcome = vacuum(table, request)
     if known is None or not outcome.numbers.get("version_files"):
         return outcome, None

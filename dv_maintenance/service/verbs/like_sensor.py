@@ -5,10 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final
 
-from dv_maintenance.errors import RefusedError, UsageError
+from dv_maintenance.errors import RefusedError
 from dv_maintenance.maintenance.meter.of_table import decide_for
 from dv_maintenance.service.cursor import Cursor
 from dv_maintenance.service.decision import Attempts
@@ -18,6 +17,7 @@ from dv_maintenance.service.inspection import reads_now
 from dv_maintenance.service.observe import Observer
 from dv_maintenance.service.outcome import Outcome
 from dv_maintenance.service.reports.work import KEPT_LISTED, of_plan
+from dv_maintenance.service.tables_file import table_called
 from dv_maintenance.service.text import iso
 from dv_maintenance.service.verbs.state import opened
 
@@ -85,7 +85,7 @@ def plan_like_sensor(
 
     The errors of an inspection of the table pass through.
     """
-    config, table = _named(configs, name)
+    config, table = table_called(configs, name)
     Cursor.from_json(cursor)
     known = orchestrator or NoOrchestrator()
     looked = evaluate([table], cursor, known, Observer(data_versions=True), Limits(_SECONDS, _SECONDS, requests=1))
@@ -137,14 +137,6 @@ def plan_like_sensor(
             "plan": planned.report or None,
         },
     )
-
-
-def _named(configs: Sequence[WatchConfig], name: str) -> tuple[WatchConfig, TableSettings]:
-    known = {table.name: (config, table) for config in configs for table in config.tables}
-    if name not in known:
-        near = get_close_matches(name, known, n=3) or list(known)[:10]
-        raise UsageError(f"the file has no table {name!r}", next_step=f"choose one of its tables, such as {near[0]}")
-    return known[name]
 
 
 def _held(config: WatchConfig, now: int) -> str:
