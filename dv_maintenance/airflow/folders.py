@@ -5,11 +5,14 @@ reads the file every half a minute, and for tasks. Whatever keeps a folder from 
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from hashlib import sha256
 from math import inf
+from threading import Lock
 from typing import Any, Final
 
 import orjson
@@ -22,6 +25,8 @@ from dv_maintenance.tables.find import FoundTable
 
 _log = logging.getLogger(__name__)
 _SECONDS_AFTER_ERROR: Final = 300.0
+_loading: Final = Lock()
+_loaded: Final[dict[tuple[str, str | None], Loaded]] = {}
 
 Kept = dict[str, Mapping[str, Any]]
 """By the folder's URI: ``tables``, each a path below it and a format; ``at``, epoch seconds; ``error``, why the last
@@ -74,6 +79,37 @@ def configs(
     if now != kept:
         _keep(name, {place: now[place] for place in places if place in now})
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A file of tables as the watchers of this process share it: each of thousands would load all of it for its own
+    table.
+
+    written : when the file was, in nanoseconds.
+    at : when it was loaded, of a monotonic clock.
+    tables : of all documents, by name.
+    """
+
+    written: int
+    at: float
+    configs: list[WatchConfig]
+    tables: Mapping[str, TableSettings]
+
+
+def loaded(tables_file: str, storage_conn_id: str | None, max_age: float) -> Loaded:
+    """The file, as it was loaded at most ``max_age`` seconds ago, unless it was written since. Raises as
+    :func:`configs`.
+    """
+    key = tables_file, storage_conn_id
+    with _loading:
+        written, now = os.stat(tables_file).st_mtime_ns, time.monotonic()
+        known = _loaded.get(key)
+        if known is None or known.written != written or now - known.at > max_age:
+            found = configs(tables_file, storage_conn_id, max_age=max_age)
+            tables = {each.name: each for config in found for each in config.tables}
+            known = _loaded[key] = Loaded(written, now, found, tables)
+        return known
 
 
 def _searched(folder: TablesFolder, storage_conn_id: str | None, timeout: float) -> list[list[str]]:

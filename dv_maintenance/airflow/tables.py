@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from difflib import get_close_matches
 from typing import Any
 
 from airflow.providers.common.compat.sdk import AirflowFailException
 
-from dv_maintenance.airflow.folders import configs
+from dv_maintenance.airflow.folders import configs, loaded
 from dv_maintenance.airflow.hook import Connected, connected_by
 from dv_maintenance.catalogs import is_known
 from dv_maintenance.config import Document
@@ -21,14 +22,15 @@ def watched(
     table: str | Mapping[str, Any],
     tables_file: str | None = None,
     storage_conn_id: str | None = None,
-    **search: float,
+    *,
+    max_age: float | None = None,
 ) -> TableSettings:
     """The table's settings.
 
     table : its path, URI or name in a catalog, or a mapping with the keys of a table in YAML; with ``tables_file``, its
         name there.
     storage_conn_id : a connection with catalogs, and storage options; the table's own take precedence.
-    search : of ``configs``.
+    max_age : of a watcher: see ``folders.loaded``.
 
     Raises UsageError that names the key, and the file and line.
     """
@@ -40,21 +42,30 @@ def watched(
         document = Document({"tables": [entry], "catalogs": catalogs}, "the operator's table")
         found = WatchConfig.of(document).tables[0]
     else:
-        known = {
-            each.name: each for config in configs(tables_file, storage_conn_id, **search) for each in config.tables
-        }
+        if max_age is None:
+            read = configs(tables_file, storage_conn_id)
+            known: Mapping[str, TableSettings] = {each.name: each for config in read for each in config.tables}
+        else:
+            known = loaded(tables_file, storage_conn_id, max_age).tables
         if not isinstance(table, str) or table not in known:
-            raise UsageError(f"{tables_file} has no table {table!r}", next_step=f"choose one of {', '.join(known)}")
+            some = ", ".join([*dict.fromkeys([*get_close_matches(str(table), known, n=1), *known])][:10])
+            raise UsageError(f"{tables_file} has no table {table!r}", next_step=f"choose one of its tables: {some}")
         found = known[table]
     return _with(connected, found)
 
 
-def watch_config(tables_file: str, name: str | None, storage_conn_id: str | None, **search: float) -> WatchConfig:
-    """The settings of a file, or of the document of this name in it.
+def watch_config(
+    tables_file: str, name: str | None, storage_conn_id: str | None, *, max_age: float | None = None
+) -> WatchConfig:
+    """The settings of a file, or of the document of this name in it. ``max_age``: as of :func:`watched`.
 
     Raises UsageError if the file has no such document, or several and ``name`` chooses none; else as :func:`watched`.
     """
-    found = [each for each in configs(tables_file, storage_conn_id, **search) if name is None or each.name == name]
+    if max_age is None:
+        read = configs(tables_file, storage_conn_id)
+    else:
+        read = loaded(tables_file, storage_conn_id, max_age).configs
+    found = [each for each in read if name is None or each.name == name]
     if len(found) != 1:
         wanted = "documents" if name is None else f"documents called {name!r}"
         raise UsageError(f"{tables_file} has {len(found)} {wanted} instead of one", next_step="choose one by its name")

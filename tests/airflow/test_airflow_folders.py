@@ -11,11 +11,15 @@ import pyarrow as pa
 from dv_maintenance.testing.delta_builder import DeltaBuilder
 
 SCRIPT = """
-import json
+import json, os
+from types import SimpleNamespace
 from dv_maintenance.airflow import folders as module, dv_maintenance_dags
 from dv_maintenance.airflow.folders import configs
 from dv_maintenance.airflow.tables import watched
+from dv_maintenance.airflow.trigger import DvTrigger, DvVacuumsTrigger
+from dv_maintenance.errors import UsageError
 from dv_maintenance.service import entries
+from dv_maintenance.service.tables_file import WatchConfig
 from dv_maintenance.testing.delta_builder import DeltaBuilder
 import pyarrow as pa
 
@@ -46,6 +50,20 @@ found["denied"] = tables("tables.yaml", max_age=0)
 found["beside"] = tables("beside.yaml")
 found["error"] = [each["error"] for each in json.loads(list(Variables.kept.values())[-1]).values()]
 found["dags"] = [dag.dag_id for dag in dv_maintenance_dags("beside.yaml")]
+
+reads, read = [], WatchConfig.read
+module.WatchConfig = SimpleNamespace(read=lambda path: reads.append(path) or read(path))
+watching = [DvTrigger(each, "tables.yaml") for each in ("raw/new", "raw/orders")] + [DvVacuumsTrigger("tables.yaml")]
+found["watched"] = [[table.name for table in each._tables()] for each in watching]
+found["reads"] = [len(reads)]
+os.utime("tables.yaml", (1, 1))
+for each in watching:
+    each._tables()
+found["reads"].append(len(reads))
+try:
+    watched("raw/ordres", "tables.yaml")
+except UsageError as error:
+    found["misspelled"] = str(error)
 found["secret"] = "hush" in str(Variables.kept)
 print(json.dumps(found))
 """
@@ -69,6 +87,9 @@ def test_folders_are_searched_now_and_then_and_stop_nothing_else(
         "denied": ["raw/new", "raw/orders"],
         "beside": ["events"],
         "error": ["PermissionError: denied"],
+        "watched": [["raw/new"], ["raw/orders"], ["raw/new", "raw/orders"]],
+        "reads": [1, 2],
+        "misspelled": "tables.yaml has no table 'raw/ordres'. Next: choose one of its tables: raw/orders, raw/new",
         "dags": found["dags"],
         "secret": False,
     }
