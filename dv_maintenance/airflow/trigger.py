@@ -156,7 +156,9 @@ class _Watch(BaseEventTrigger):
 
     def _others(self, table: TableSettings) -> str:
         """What another definition of the table has begun; "" for nothing."""
-        found = watchers.others(table.uri, self._definition(table))
+        found: dict[str, str] = {}
+        for place in self._places(table):
+            found |= watchers.others(place, self._definition(table))
         named = ", ".join(sorted(found))
         if named and self._beside.get(table.name) != named:
             text = "%s: %s is watched as %s, too. They take turns, but work may be done twice: keep one definition"
@@ -171,7 +173,12 @@ class _Watch(BaseEventTrigger):
         begun = "an event" if table.name in asked or recent else ""
         if run is not None:
             begun = f"run {run.run_id} of {run.dag_id}"
-        watchers.note(table.uri, id(self), self._definition(table), begun)
+        for place in self._places(table):
+            watchers.note(place, id(self), self._definition(table), begun)
+
+    def _places(self, table: TableSettings) -> set[str]:
+        """Where its definition says that it is, and where it was found: a name in a catalog is no place."""
+        return {table.uri, self._observer.place(table)}
 
     def _definition(self, table: TableSettings) -> str:
         return f"{table.name} of {self.tables_file}" if self.tables_file else table.name

@@ -268,25 +268,26 @@ class TablesFolder(Placed):
         return find_tables(self.path, {**(storage_options or {}), **self.storage_options}, on_error)
 
     def find(self, on_error: Callable[[str, DvMaintenanceError], None] | None = None) -> list[TableSettings]:
-        """Its tables, by path. ``on_error``: of ``find_tables``. Raises UsageError if there are none; StorageError."""
+        """Its tables, by path. ``on_error``: of ``find_tables``. Raises as :meth:`search` and :meth:`among`."""
         return self.among(self.search(on_error))
 
     def among(self, found: Iterable[FoundTable]) -> list[TableSettings]:
-        """Its tables among those that a search below it found. Raises UsageError if there are none."""
+        """Its tables among those that a search below it found. A schema without any may get some later, which a warning
+        says. Raises UsageError if a folder has none: it may be misspelled, and stores know no folders.
+        """
         below = [each for each in found if self._takes(each)]
         if others := [f"{each.path} ({each.left_alone})" for each in below if each.left_alone]:
             more = len(others) - _SHOWN
             text = ", ".join(others[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
             _log.warning("%s: left alone: %s", self.key, text)
         below = [each for each in below if not each.left_alone]
-        if not below:
-            what = "schema" if self.in_schema else "folder"
+        if not below and self.in_schema:
+            _log.warning("%s: no table yet, or none that matches the patterns", self.key)
+        elif not below:
             raise UsageError(
-                f"the {what} contains no table, or none that matches the patterns",
+                "the folder contains no table, or none that matches the patterns",
                 table=self.uri,
-                next_step="check the name and the patterns"
-                if self.in_schema
-                else "check the path, the patterns, and the storage options if it is in object storage",
+                next_step="check the path, the patterns, and the storage options if it is in object storage",
             )
         shared = {key: getattr(self, key) for key in Entry.model_fields}
         return [self._table(each, shared) for each in below]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final
 
@@ -44,12 +45,32 @@ def check_file(path: str, *, open_tables: bool = False) -> Outcome:
         found = count(len(said), "warning") if said else "no mistakes found"
         return Outcome(f"{path}: {named}, {found}. No table was opened.", lines=lines, report=report)
     opened = [row for config, document in read for row in _opened(config, document)]
+    twice = _named_twice(opened)
+    said += twice
+    lines = {"warnings": said} if said else {}
     problems = tuple(f"{row['name']}: {row['error']}" for row in opened if row["error"])
     found = count(len(opened), "table")
     reason = f"{path}: {named}. {found} opened, {len(problems)} with a problem."
     shown = tuple({key: "" if value is None else value for key, value in row.items()} for row in opened)
     return Outcome(
-        reason, tables={"opened": shown}, lines=lines, problems=problems, report={**report, "opened": opened}
+        reason,
+        tables={"opened": shown},
+        lines=lines,
+        problems=problems,
+        report={**report, "warnings": list(said), "opened": opened},
+    )
+
+
+def _named_twice(opened: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    """Tables that are listed by two names, such as a path and a name in a catalog: only opened ones show that."""
+    names: dict[str, list[str]] = defaultdict(list)
+    for row in opened:
+        if row["place"]:
+            names[row["place"]].append(row["name"])
+    return tuple(
+        f"{' and '.join(each)} are the same table, at {place}: keep one of them"
+        for place, each in names.items()
+        if len(each) > 1
     )
 
 
@@ -102,11 +123,17 @@ def _opened(config: WatchConfig, document: Document) -> Iterator[dict[str, Any]]
 
 
 def _open(table: TableSettings, where: str) -> dict[str, Any]:
-    row: dict[str, Any] = {"name": table.name, "format": table.format or "", "version": None, "error": None}
+    row: dict[str, Any] = {
+        "name": table.name,
+        "format": table.format or "",
+        "version": None,
+        "place": "",
+        "error": None,
+    }
     try:
         opened = table.open()
         snapshot = opened.snapshot()
-        row |= {"format": opened.format, "version": snapshot.version}
+        row |= {"format": opened.format, "version": snapshot.version, "place": opened.uri}
         if table.partitions is not None and snapshot.files.num_rows:
             check_columns(table.partitions, snapshot)
         inspect_table(opened, table.policy, name=table.name, jobs=table.jobs)

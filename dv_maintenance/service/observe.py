@@ -4,6 +4,7 @@ Spark session is started for that.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -22,6 +23,8 @@ from dv_maintenance.service.kept import kept_snapshots
 from dv_maintenance.service.partitions import due_keys
 from dv_maintenance.tables.registry import NamedTable
 from dv_maintenance.tables.table import as_probed
+
+_log = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
     from dv_maintenance.catalogs.kinds import CatalogSettings
@@ -83,6 +86,7 @@ class Observer:
         self.data_versions = data_versions
         self.checks = checks
         self._open: dict[str, _Open] = {}
+        self._names: dict[str, str] = {}
 
     def probe(self, watched: TableSettings, last: TableState | None) -> Probe:
         """The table's newest version, which :meth:`observe` needs. Raises the errors of the table."""
@@ -142,7 +146,26 @@ class Observer:
             named = watched.located()
             table = watched.open() if named is None else named[0].open(named[1])
             found = self._open[watched.name] = _Open(access, table, checks, None if named is None else named[1])
+            self._warn_of_another_name(watched.name, table.uri)
         return found
+
+    def place(self, watched: TableSettings) -> str:
+        """The URI of a table's files, if it is open; else what its settings say."""
+        known = self._open.get(watched.name)
+        return watched.uri if known is None else known.table.uri
+
+    def _warn_of_another_name(self, name: str, place: str) -> None:
+        """Only an opened table shows where it is: one that is named by its path, and in a catalog, looks like two."""
+        other = self._names.setdefault(place, name)
+        if other == name:
+            return
+        known = self._open.get(other)
+        if known is None or known.table.uri != place:
+            self._names[place] = name
+            return
+        _log.warning(
+            "%s and %s are the same table, at %s: work may be done twice, keep one of them", other, name, place
+        )
 
     @contextmanager
     def _reopened_after_errors(self, watched: TableSettings) -> Iterator[None]:

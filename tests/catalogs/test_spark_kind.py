@@ -4,6 +4,7 @@ commits are ``judges/test_iceberg_spark_kind.py``.
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -15,11 +16,14 @@ from support.iceberg_rest import RestCatalog, serving
 
 from dv_maintenance.catalogs import from_plain, listed, located, secrets_of
 from dv_maintenance.catalogs.spark import Settings
+from dv_maintenance.cli import main
 from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.engine.spark import SparkEngine, shared
 from dv_maintenance.errors import RefusedError, UnsupportedFeatureError, UsageError
 from dv_maintenance.maintenance.execution.apply import purge
 from dv_maintenance.maintenance.health import health
+from dv_maintenance.service.observe import Observer
+from dv_maintenance.service.tables_file import WatchConfig
 from dv_maintenance.tables import open_table
 from dv_maintenance.tables.find import FoundTable
 from dv_maintenance.testing.catalogs import CatalogCase, CatalogContract
@@ -130,6 +134,47 @@ def test_without_a_package_a_verb_goes_to_the_session(
     assert asked == ["prod"]
     with shared.only_looking(), pytest.raises(RefusedError, match="driver of the catalog's database is not installed"):
         open_table("prod.shop.orders")
+
+
+def test_a_schema_without_tables_is_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They may appear later. What is no schema at all is an error of the catalog."""
+    conf = in_database(tmp_path, "prod")
+    (tmp_path / "tables.yaml").write_text(
+        json.dumps({"catalogs": {"prod": {"type": "spark", "conf": conf}}, "folders": [{"schema": "prod.empty"}]})
+    )
+    assert main(["watch", str(tmp_path / "tables.yaml"), "--once", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["tables"] == []
+    assert "prod.empty: no table yet, or none that matches the patterns" in caplog.text
+    named_in_sqlite(tmp_path / "p.db", "prod", "empty", "orders", newest_of(iceberg_table(tmp_path / "new")), None)
+    assert main(["watch", str(tmp_path / "tables.yaml"), "--once", "--json"]) == 0
+    assert [each["name"] for each in json.loads(capsys.readouterr().out)["tables"]] == ["empty/orders"]
+
+
+def test_one_table_by_path_and_by_name_is_noticed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Once it is open: the file alone does not show it."""
+    iceberg_table(tmp_path / "shop" / "orders")
+    iceberg_table(tmp_path / "shop" / "returns")
+    conf = conf_of("prod", type="hadoop", warehouse=str(tmp_path))
+    entries = [{"path": "shop/orders"}, {"path": "shop/returns"}, {"table": "prod.shop.orders"}]
+    file = tmp_path / "tables.yaml"
+    file.write_text(json.dumps({"catalogs": {"prod": {"type": "spark", "conf": conf}}, "tables": entries}))
+    assert main(["check", str(file), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["warnings"] == []
+    assert main(["check", str(file), "--open", "--json"]) == 0
+    place = (tmp_path / "shop" / "orders").as_uri()
+    (warning,) = json.loads(capsys.readouterr().out)["warnings"]
+    assert warning == f"orders and shop/orders are the same table, at {place}: keep one of them"
+    observer, config = Observer(data_versions=False), WatchConfig.load(str(file))
+    for _ in range(2):
+        for each in config.tables:
+            observer.probe(each, None)
+    said = [each.getMessage() for each in caplog.records if "the same table" in each.getMessage()]
+    assert said == [f"orders and shop/orders are the same table, at {place}: work may be done twice, keep one of them"]
+    assert {observer.place(config.tables[at]) for at in (0, 2)} == {place}
 
 
 def test_settings(catalogs: Callable[..., None]) -> None:
