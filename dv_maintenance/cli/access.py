@@ -39,7 +39,7 @@ def entry(args: Namespace, out: Output) -> TableSettings | None:
     UsageError : the file has no such table, or options say what the file says.
     """
     if not args.table.endswith((".yaml", ".yml")):
-        if args.name is not None:
+        if getattr(args, "name", None) is not None:
             # Not quoted: it may be the value of a misspelled option, and a secret.
             raise UsageError(
                 f"1 unexpected argument: {args.table} is no file of tables, which could have a table of that name",

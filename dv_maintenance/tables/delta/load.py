@@ -55,13 +55,21 @@ def load_with_tombstones(storage: Storage) -> tuple[DeltaSnapshot, pa.Table]:
 
 
 def _snapshot(storage: Storage, files: LogSegment, state: State, warnings: tuple[str, ...]) -> DeltaSnapshot:
-    if state.protocol is None:
-        raise DamagedTableError(
-            "the log has no protocol",
-            table=storage.uri,
-            version=files.version,
-            next_step="restore the missing commits from a backup",
-        )
+    checkpoint = files.checkpoint_version
+    for name, action in (("protocol", state.protocol), ("metaData", state.metadata)):
+        # As Spark, whatever older files of the log say. Without a checkpoint, files can be counted without a schema.
+        if action is None and (checkpoint is not None or name == "protocol"):
+            where = "the log" if checkpoint is None else f"the checkpoint of version {checkpoint}"
+            raise DamagedTableError(
+                f"{where} has no {name}",
+                table=storage.uri,
+                version=files.version,
+                next_step="restore the missing files of the log from a backup; if all commits up to the checkpoint are "
+                "there, readers can do without it"
+                if checkpoint is not None
+                else "restore the missing commits from a backup",
+            )
+    assert state.protocol is not None
     check_readable(state.protocol, table=storage.uri, managed=isinstance(storage, RatifiedStorage))
     metadata = state.metadata or Metadata(id="", schema_string="")
     try:

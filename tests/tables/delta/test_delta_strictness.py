@@ -142,15 +142,18 @@ def with_checkpoint(root: Path, change: Callable[[pa.Table], pa.Table]) -> None:
 
 
 @pytest.mark.parametrize("kind", ["metaData", "protocol"])
-def test_a_checkpoint_without_schema_or_protocol_is_passed_over(root: Path, kind: str) -> None:
+def test_a_checkpoint_without_schema_or_protocol_is_refused(root: Path, kind: str) -> None:
     """The rows were read as none, and the table was counted as if nothing had happened."""
     with_checkpoint(root, lambda rows: rows.filter(rows[kind].is_null()))
     table = open_table(str(root))
-    assert sum(batch.num_rows for batch in read(table)[1]) == 10
+    for verb in (lambda: read(table), table.snapshot, lambda: checkpoint(table)):
+        with pytest.raises(DamagedTableError, match=f"the checkpoint of version 1 has no {kind}.*do without it"):
+            verb()
     assert [f"has no {kind}" in each.reason for each in fsck(table).damage] == [True]
-    checkpoint(table)
+    for path in (root / "_delta_log").glob("*checkpoint*"):
+        path.unlink()
     assert len(ids(root)) == 10
-    assert fsck(table).clean
+    assert sum(batch.num_rows for batch in read(table)[1]) == 10
 
 
 def test_a_log_without_schema_is_not_read_as_no_rows(root: Path) -> None:

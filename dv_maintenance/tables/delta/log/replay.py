@@ -18,7 +18,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dv_maintenance.errors import DamagedTableError
 from dv_maintenance.files.arrays import int64s, taken
 from dv_maintenance.files.arrays import numbers as flat
 from dv_maintenance.storage import Storage
@@ -164,10 +163,6 @@ def replay(storage: Storage, segment: LogSegment, *, adds: Sequence[str] = (), r
         checkpoint = reading.result() if reading else Checkpoint()
     base = Tail(storage.uri)
     base.read(checkpoint.actions, f"checkpoint {segment.checkpoint_version}")
-    for name, found in (("protocol", newer.protocol or base.protocol), ("metaData", newer.metadata or base.metadata)):
-        if paths and found is None:
-            where = f"the checkpoint of version {segment.checkpoint_version}"
-            raise DamagedTableError(f"{where} has no {name}", table=storage.uri)
     domains = {**base.domains, **newer.domains}
     live, prints = _merge(checkpoint.bulk["add"], newer.adds, newer.prints, newer.keys)
     return State(
