@@ -26,6 +26,7 @@ from dv_maintenance.tables.registry import CATALOGS, Location, known_format, quo
 __all__ = [
     "canonical",
     "configured",
+    "expect",
     "format_of",
     "from_plain",
     "is_known",
@@ -64,6 +65,13 @@ def configured() -> Mapping[str, CatalogSettings]:
 def from_plain(catalogs: Mapping[str, Any], source: str) -> Mapping[str, CatalogSettings]:
     """Catalogs from plain data. ``source``: for errors. Raises UsageError that names the key."""
     return validate(_File, Document({"catalogs": catalogs}, source), what="catalogs").catalogs
+
+
+def expect(catalogs: Mapping[str, CatalogSettings]) -> None:
+    """Tell these catalogs' kinds that their tables may be opened. Asks no catalog."""
+    for name, settings in catalogs.items():
+        if (expected := getattr(kind_called(settings.type), "expected", None)) is not None:
+            expected(name, settings)
 
 
 def settings_of(name: str, catalogs: Mapping[str, CatalogSettings] | None = None) -> CatalogSettings | None:

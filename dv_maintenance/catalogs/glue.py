@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pydantic import Field
 
+from dv_maintenance.catalogs.examination import Examined
 from dv_maintenance.catalogs.keys import options_of, settings_of
 from dv_maintenance.catalogs.kinds import CatalogSettings
 from dv_maintenance.catalogs.metastore import Entry
@@ -124,6 +125,14 @@ def _move(name: str, settings: Settings, old: str, new: str) -> None:
             client.update_table(**where, TableInput=entry, VersionId=version, SkipArchive=True)
         except client.exceptions.ConcurrentModificationException as error:
             raise Overtaken("another writer changed the table's entry in Glue, building on it") from error
+
+
+def rights(name: str, settings: Settings, format: str) -> Iterator[Examined]:
+    """Glue tells none: what could be asked for was asked for already, and a change can't be tried."""
+    del name, settings
+    yield Examined("right to read", True, "glue:GetTable", "glue:GetTable")
+    if format == "iceberg":
+        yield Examined("right to commit", True, "Glue does not tell", "glue:UpdateTable")
 
 
 def listed(name: str, settings: Settings) -> Iterator[FoundTable]:

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator
 
+from dv_maintenance.catalogs.examination import Examined
 from dv_maintenance.catalogs.kinds import CatalogSettings
 from dv_maintenance.catalogs.metastore import Entry
 from dv_maintenance.catalogs.named import found, in_schemas, missing_package, schema_in, table_in
@@ -74,6 +75,35 @@ def _described(name: str, settings: Settings) -> Entry:
     database, table = table_in(name, "a Hive metastore", "DATABASE", "TABLE")
     with _asked(name, settings) as client:
         return _entry(_table(client, database, table))
+
+
+def rights(name: str, settings: Settings, format: str) -> Iterator[Examined]:
+    """The user's privileges. A metastore has some only if they are granted by SQL."""
+    del format
+    from hive_metastore.ttypes import HiveObjectRef, HiveObjectType
+    from thrift.Thrift import TApplicationException
+
+    database, table = table_in(name, "a Hive metastore", "DATABASE", "TABLE")
+    user, granted, owner = settings.user or "", set[str](), ""
+    with _asked(name, settings) as client:
+        owner = getattr(_table(client, database, table), "owner", "") or ""
+        try:
+            found = client.get_privilege_set(HiveObjectRef(HiveObjectType.TABLE, database, table), user, [])
+            for holders in (found.userPrivileges, found.groupPrivileges, found.rolePrivileges):
+                granted |= {each.privilege.upper() for of in (holders or {}).values() for each in of}
+        except TApplicationException as error:
+            if error.type != TApplicationException.UNKNOWN_METHOD:
+                raise
+    if owner and owner == user:
+        granted.add("ALL")
+    as_whom = f"as {user}" if user else "without a user"
+    # The metastore is only read, of whatever format the table is.
+    needed, how = "SELECT, if the metastore checks rights", f"GRANT SELECT ON TABLE {database}.{table} TO USER ..."
+    if not granted:
+        yield Examined("right to read", True, f"the metastore tells none {as_whom}", needed)
+        return
+    shown = f"{', '.join(sorted(granted))} {as_whom}"
+    yield Examined("right to read", bool(granted & {"ALL", "SELECT"}), shown, needed, how)
 
 
 def listed(name: str, settings: Settings) -> Iterator[FoundTable]:

@@ -67,8 +67,9 @@ class CatalogSettings(BaseModel):
 
 class CatalogKind(Protocol):
     """What the module of a kind has. A kind whose catalogs vend keys for the files of tables also has ``vend``, see
-    ``dv_maintenance.credentials``. A kind that can say what a user may do has ``examined(name, settings)``, which
-    yields ``examination.Examined`` for a catalog or a table.
+    ``dv_maintenance.credentials``. ``rights(name, settings, format)`` yields what a user may do with a table that was
+    found, as ``examination.Examined``. A kind with more to say has ``examined(name, settings)`` instead, for a catalog
+    or a table. ``expected(name, settings)`` is called when a file with such a catalog is loaded.
 
     Settings : its subclass of :class:`CatalogSettings`.
     """

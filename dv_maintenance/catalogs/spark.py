@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from pydantic import Field, field_validator
 
 from dv_maintenance.catalogs import glue, hive, jdbc, parts_of, quoted
+from dv_maintenance.catalogs.examination import Examined
 from dv_maintenance.catalogs.kinds import CatalogSettings
 from dv_maintenance.catalogs.named import ALL, found, in_schemas
 from dv_maintenance.errors import DvMaintenanceError, TableNotFoundError, UsageError
@@ -121,6 +122,28 @@ def _by_session(name: str, settings: Settings, options: Mapping[str, str]) -> Lo
             return Location(root_of(name, metadata, find, options), handle)
     handle = SessionCatalogTable(catalog, tuple(identifier), session, None, why_not)
     return at_entry(handle, handle.load(), options)
+
+
+def expected(name: str, settings: Settings) -> None:
+    """See ``kinds.CatalogKind``. A session that an engine starts for another table must have this catalog, too."""
+    if _kind(_properties(name, settings)) not in {"hadoop", "rest"}:
+        sessions = import_module(_SESSIONS)
+        sessions.expected(sessions.Needs(name, settings.master, settings.conf))
+
+
+def rights(name: str, settings: Settings, format: str) -> Iterator[Examined]:
+    """What a commit will need."""
+    del format
+    catalog = parts_of(name)[0]
+    kind, sessions = _kind(_properties(catalog, settings)), import_module(_SESSIONS)
+    if kind in {"hadoop", "rest"}:
+        yield Examined("commits", True, "without a session", "a way to commit")
+        return
+    yield Examined("commits", True, "by a Spark session", "a way to commit")
+    try:
+        sessions.check_jars(sessions.Needs(catalog, settings.master, settings.conf))
+    except DvMaintenanceError as error:
+        yield Examined("jars of the session", False, error.message, "jars that are there", str(error.next_step))
 
 
 def listed(name: str, settings: Settings) -> Iterator[FoundTable]:

@@ -41,7 +41,7 @@ class Check:
 def doctor(args: Namespace, out: Output) -> int:
     if args.try_writing and not args.table:
         raise UsageError("--try-writing needs a TABLE", next_step="see 'dvm doctor --help'")
-    of_catalog = _catalog(args.table) if args.table else []
+    of_catalog = _catalog(args, out) if args.table else []
     # The name of a catalog alone has no dot.
     is_table = args.table and not (of_catalog and "." not in args.table)
     of_table, kind, damaged = _table(args, out) if is_table else (None, None, False)
@@ -149,11 +149,13 @@ def _temp() -> Check:
     return _checked("temp", (free or 0) >= _TEMP_BYTES, found, needed, "point TMPDIR to a disk with enough space")
 
 
-def _catalog(place: str) -> list[Check]:
+def _catalog(args: Namespace, out: Output) -> list[Check]:
     """What the catalog that a name begins with lets its user do."""
     from dv_maintenance.catalogs.examination import examined
+    from dv_maintenance.cli.access import entry
 
-    found = examined(place)
+    own = entry(args, out)
+    found = examined(args.table) if own is None else examined(own.table, own.catalogs) if own.table else []
     return [_checked(each.check, each.ok, each.found, each.needed, each.how) for each in found]
 
 

@@ -143,6 +143,7 @@ class WatchConfig(settings.Keys):
                 key = "table" if kind == "tables" else "schema"
                 error.message = f"{kind}.{at}.{key}: {error.message} ({document.where((kind, at, key))})"
                 raise error
+        naming.expect(config.catalogs)
         return config
 
     def _names(self) -> Iterator[tuple[str, int, Placed, str]]:

@@ -45,6 +45,7 @@ print("done")
 """
 
 
+@pytest.mark.deep
 @pytest.mark.jvm
 def test_an_operator_commits_by_its_session(
     iceberg_spark: SparkSession, in_airflow: Callable[[str], str], tmp_path: Path

@@ -84,6 +84,9 @@ def lake(
     client = boto3.client("glue", endpoint_url=endpoint, region_name="us-east-1")
     made, real = Lake(client, endpoint), GlueResponse.update_table
 
+    class LostError(JsonRESTError):
+        code = 500
+
     def update_table(self: GlueResponse) -> Any:
         if made.before:
             made.before.pop()()
@@ -98,7 +101,7 @@ def lake(
             answer = real(self)
         if made.lost:
             made.lost -= 1
-            raise JsonRESTError("InternalServiceException", "lost")
+            raise LostError("InternalServiceException", "lost")
         return answer
 
     monkeypatch.setattr(GlueResponse, "update_table", update_table)
@@ -280,6 +283,16 @@ def test_a_race_with_another_writer(lake: Lake, tmp_path: Path) -> None:
     assert ours
     assert other.agrees()
     assert not fsck(open_table("glue.shop.orders")).files_damaged
+
+
+def test_what_a_commit_needs_is_said(named: Lake, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["doctor", "glue", "--json"])
+    shown = {each["name"]: each for each in json.loads(capsys.readouterr().out)["checks"]}
+    assert (shown["catalog"]["ok"], "table" in shown) == (True, False)
+    main(["doctor", "glue.shop.orders", "--json"])
+    shown = {each["name"]: each for each in json.loads(capsys.readouterr().out)["checks"]}
+    assert shown["right to commit"]["needed"] == "glue:UpdateTable"
+    assert shown["table"]["ok"]
 
 
 class TestContract(CatalogContract):

@@ -12,6 +12,7 @@ from support.answers import answering
 from support.iceberg_pointers import iceberg_table, newest_of
 
 from dv_maintenance.catalogs import configured
+from dv_maintenance.catalogs.examination import examined
 from dv_maintenance.catalogs.hive import Settings, listed, located
 from dv_maintenance.cli import main
 from dv_maintenance.dml.delete import delete
@@ -142,6 +143,24 @@ def test_without_thrift_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> N
     with pytest.raises(RefusedError) as caught:
         located("hive.shop.orders", Settings(type="hive", uri="thrift://h:1"), {})
     assert caught.value.next_step == "install dv-maintenance[hive]"
+
+
+def test_what_the_user_may_do(server: Metastore, delta_table: str) -> None:
+    server.add("orders", DELTA, f"file:{delta_table}", owner="you")
+    assert [(each.check, each.ok, each.found) for each in examined("hive")] == [("catalog", True, "it answers")]
+    shown = {each.check: each for each in examined("hive.shop.orders")}
+    assert shown["table in the catalog"].found == f"delta at file://{delta_table}"
+    assert (shown["right to read"].ok, shown["right to read"].found) == (True, "the metastore tells none as me")
+    for privileges, ok in ((["INSERT"], False), (["INSERT", "SELECT"], True)):
+        server.privileges = privileges
+        right = {each.check: each for each in examined("hive.shop.orders")}["right to read"]
+        assert (right.ok, right.found) == (ok, f"{', '.join(privileges)} as me")
+        assert "GRANT SELECT ON TABLE shop.orders" in right.how
+    server.add("orders", DELTA, f"file:{delta_table}", owner="me")
+    server.privileges = None
+    assert {each.check: each for each in examined("hive.shop.orders")}["right to read"].found == "ALL as me"
+    server.refusal = "Permission denied"
+    assert [each.ok for each in examined("hive")] == [False]
 
 
 class TestContract(CatalogContract):

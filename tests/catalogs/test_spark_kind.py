@@ -17,6 +17,7 @@ from support.iceberg_rest import RestCatalog, serving
 from dv_maintenance.catalogs import from_plain, listed, located, secrets_of
 from dv_maintenance.catalogs.spark import Settings
 from dv_maintenance.cli import main
+from dv_maintenance.config import Document
 from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.engine.spark import SparkEngine, shared
 from dv_maintenance.errors import RefusedError, UnsupportedFeatureError, UsageError
@@ -177,6 +178,18 @@ def test_one_table_by_path_and_by_name_is_noticed(
     assert {observer.place(config.tables[at]) for at in (0, 2)} == {place}
 
 
+def test_what_a_commit_needs_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without a session."""
+    settings = {"type": "spark", "conf": {**in_database(tmp_path, "prod"), "spark.jars": "/no/such.jar"}}
+    file = tmp_path / "tables.yaml"
+    file.write_text(json.dumps({"catalogs": {"prod": settings}, "tables": [{"table": "prod.shop.orders"}]}))
+    assert main(["doctor", str(file), "shop/orders", "--json"]) == 1
+    shown = {each["name"]: each for each in json.loads(capsys.readouterr().out)["checks"]}
+    assert shown["commits"]["found"] == "by a Spark session"
+    assert (shown["jars of the session"]["ok"], shown["table"]["ok"]) == (False, True)
+    assert "the jar /no/such.jar is not there" in shown["jars of the session"]["found"]
+
+
 def test_settings(catalogs: Callable[..., None]) -> None:
     settings = Settings.model_validate(
         {"type": "spark", "conf": {"spark.ui.enabled": False, "spark.task.cpus": 2, "x.password": SECRET}}
@@ -205,6 +218,18 @@ def test_a_session_has_what_its_catalogs_need(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(shared, "_has", lambda *_: True)
     with shared.offered(lambda: engine), shared.offered(LocalEngine):
         assert shared.session_for(shared.Needs("a")) is started
+
+
+def test_a_session_for_another_table_of_the_file_has_the_catalog(tmp_path: Path) -> None:
+    """In a run over many tables the first one may start it."""
+    catalogs = {
+        "prod": {"type": "spark", "conf": {**in_database(tmp_path, "prod"), "spark.x": "1"}},
+        "served": {"type": "spark", "conf": {"spark.sql.catalog.served.type": "rest", "spark.y": "1"}},
+        "broken": {"type": "spark", "conf": {"spark.jars": "/no/such.jar", "spark.z": "1"}},
+    }
+    document = Document({"catalogs": catalogs, "tables": [{"path": "/lake/delta"}]}, "test")
+    WatchConfig.of(document)
+    assert {key for key in shared.completed({}) if "catalog" not in key} == {"spark.x"}
 
 
 def test_a_session_that_does_not_start_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,8 @@ from hive_metastore.ttypes import (
     GetTablesResult,
     MetaException,
     NoSuchObjectException,
+    PrincipalPrivilegeSet,
+    PrivilegeGrantInfo,
     SerDeInfo,
     StorageDescriptor,
     Table,
@@ -35,6 +37,7 @@ class Metastore:
     modern : it has only the requests of later metastores.
     refusal : what it says instead of an answer.
     asked : what was asked for.
+    privileges : of the user ``me``; ``None``: it knows no such request.
     """
 
     url: str = ""
@@ -42,6 +45,7 @@ class Metastore:
     modern: bool = False
     refusal: str = ""
     asked: list[Any] = field(default_factory=list)
+    privileges: list[str] | None = None
 
     def add(
         self, name: str, parameters: dict[str, str], location: str | None = None, path: str = "", **more: Any
@@ -56,6 +60,12 @@ class Metastore:
     def set_ugi(self, user: str, groups: list[str]) -> list[str]:
         self.asked.append((user, groups))
         return []
+
+    def get_privilege_set(self, of: Any, user: str, groups: list[str]) -> PrincipalPrivilegeSet:
+        assert (of.dbName, of.objectName, user, groups) == ("shop", "orders", "me", [])
+        return PrincipalPrivilegeSet(
+            userPrivileges={user: [PrivilegeGrantInfo(privilege=each) for each in self.privileges or ()]}
+        )
 
     def get_all_databases(self) -> list[str]:
         return ["shop"]
@@ -113,7 +123,8 @@ def metastore() -> Iterator[Metastore]:
 
     def process(*arguments: Any) -> Any:
         # A method that is not in the map is answered with "unknown method".
-        processor._processMap = {k: v for k, v in methods.items() if not server.modern or k not in old}
+        unknown = {*(old if server.modern else ()), *(() if server.privileges else ("get_privilege_set",))}
+        processor._processMap = {k: v for k, v in methods.items() if k not in unknown}
         return serve(*arguments)
 
     processor.process = process

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from threading import RLock
@@ -54,8 +54,17 @@ _made: dict[str, tuple[Any, SparkSession]] = {}
 
 
 def needed(needs: Needs) -> None:
-    """Let sessions that start from now on have what a catalog needs."""
+    """Let sessions that start from now on have what a catalog needs, since a table in it was opened."""
     _needs[needs.catalog] = needs
+
+
+def expected(needs: Needs) -> None:
+    """As :func:`needed`, for a catalog whose tables may be opened after the session has started. Nothing else fails
+    because of it: without its jars it is left out.
+    """
+    with suppress(UsageError):
+        check_jars(needs)
+        _needs.setdefault(needs.catalog, needs)
 
 
 def completed(conf: Mapping[str, str]) -> dict[str, str]:
@@ -64,7 +73,7 @@ def completed(conf: Mapping[str, str]) -> dict[str, str]:
     """
     found: dict[str, str] = {}
     for needs in _needs.values():
-        _check_jars(needs)
+        check_jars(needs)
         found = _both(found, needs.conf)
     return _both(found, conf)
 
@@ -215,8 +224,8 @@ def _joined(first: str, second: str) -> str:
     return ",".join(dict.fromkeys(each.strip() for each in f"{first},{second}".split(",") if each.strip()))
 
 
-def _check_jars(needs: Needs) -> None:
-    """Spark starts without a jar that is not there, and says so in its log alone."""
+def check_jars(needs: Needs) -> None:
+    """Raises UsageError for a jar that is not there: Spark starts without it, and says so in its log alone."""
     for each in needs.conf.get("spark.jars", "").split(","):
         path = each.strip().removeprefix("file://").removeprefix("file:")
         if path and "://" not in path and not any(wild in path for wild in "*?[{") and not os.path.exists(path):
