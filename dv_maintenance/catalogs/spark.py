@@ -107,7 +107,7 @@ def _by_session(name: str, settings: Settings, options: Mapping[str, str]) -> Lo
     sessions = import_module(_SESSIONS)
     needs = sessions.Needs(catalog, settings.master, settings.conf)
     sessions.needed(needs)
-    session, why_not = partial(sessions.session_for, needs), sessions.why_no_session
+    session, why_not = partial(sessions.session_for, needs), partial(sessions.why_no_session, needs)
     if (find := _found_by(name, settings)) is not None:
         try:
             metadata = find()
@@ -128,7 +128,7 @@ def expected(name: str, settings: Settings) -> None:
     """See ``kinds.CatalogKind``. A session that an engine starts for another table must have this catalog, too."""
     if _kind(_properties(name, settings)) not in {"hadoop", "rest"}:
         sessions = import_module(_SESSIONS)
-        sessions.expected(sessions.Needs(name, settings.master, settings.conf))
+        sessions.needed(sessions.Needs(name, settings.master, settings.conf))
 
 
 def rights(name: str, settings: Settings, format: str) -> Iterator[Examined]:
@@ -140,10 +140,8 @@ def rights(name: str, settings: Settings, format: str) -> Iterator[Examined]:
         yield Examined("commits", True, "without a session", "a way to commit")
         return
     yield Examined("commits", True, "by a Spark session", "a way to commit")
-    try:
-        sessions.check_jars(sessions.Needs(catalog, settings.master, settings.conf))
-    except DvMaintenanceError as error:
-        yield Examined("jars of the session", False, error.message, "jars that are there", str(error.next_step))
+    if why := sessions.why_no_session(sessions.Needs(catalog, settings.master, settings.conf)):
+        yield Examined("session", False, why, "a session that can commit", "correct the conf of the catalog")
 
 
 def listed(name: str, settings: Settings) -> Iterator[FoundTable]:

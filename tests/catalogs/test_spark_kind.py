@@ -180,14 +180,21 @@ def test_one_table_by_path_and_by_name_is_noticed(
 
 def test_what_a_commit_needs_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Without a session."""
-    settings = {"type": "spark", "conf": {**in_database(tmp_path, "prod"), "spark.jars": "/no/such.jar"}}
+    settings: dict[str, Any] = {
+        "type": "spark",
+        "conf": {**in_database(tmp_path, "prod"), "spark.jars": "/no/such.jar"},
+    }
     file = tmp_path / "tables.yaml"
     file.write_text(json.dumps({"catalogs": {"prod": settings}, "tables": [{"table": "prod.shop.orders"}]}))
     assert main(["doctor", str(file), "shop/orders", "--json"]) == 1
     shown = {each["name"]: each for each in json.loads(capsys.readouterr().out)["checks"]}
     assert shown["commits"]["found"] == "by a Spark session"
-    assert (shown["jars of the session"]["ok"], shown["table"]["ok"]) == (False, True)
-    assert "the jar /no/such.jar is not there" in shown["jars of the session"]["found"]
+    assert (shown["session"]["ok"], shown["table"]["ok"]) == (False, True)
+    assert "the jar /no/such.jar of the catalog's spark.jars is not there" in shown["session"]["found"]
+    assert main(["purge", str(file), "shop/orders", "--engine", "local"]) == 3, "before it rewrites anything"
+    assert "the jar /no/such.jar" in capsys.readouterr().err
+    with pytest.raises(UsageError, match=r"the jar /no/such\.jar"):
+        shared.session_for(shared.Needs("prod", None, settings["conf"]))
 
 
 def test_settings(catalogs: Callable[..., None]) -> None:

@@ -7,9 +7,10 @@ first commit, starts it with that. Nothing starts before it is needed, and there
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from threading import RLock
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
 _CATALOG: Final = "spark.sql.catalog."
 # Of two values, both hold.
 _LISTS: Final = ("spark.jars", "spark.jars.packages", "spark.jars.repositories", "spark.sql.extensions")
-# A commit needs no more.
-_MASTER: Final = "local[1]"
 _CONNECT: Final = "only a session with its own JVM commits to this catalog, and Spark Connect has none"
 
 
@@ -54,27 +53,18 @@ _made: dict[str, tuple[Any, SparkSession]] = {}
 
 
 def needed(needs: Needs) -> None:
-    """Let sessions that start from now on have what a catalog needs, since a table in it was opened."""
+    """Let sessions that start from now on have what a catalog needs."""
     _needs[needs.catalog] = needs
 
 
-def expected(needs: Needs) -> None:
-    """As :func:`needed`, for a catalog whose tables may be opened after the session has started. Nothing else fails
-    because of it: without its jars it is left out.
-    """
-    with suppress(UsageError):
-        check_jars(needs)
-        _needs.setdefault(needs.catalog, needs)
-
-
 def completed(conf: Mapping[str, str]) -> dict[str, str]:
-    """The settings of a session that is about to start, with what the catalogs of this process need. Raises UsageError
-    for a jar that is not there.
+    """The settings of a session that is about to start, with what the catalogs of this process need. A catalog whose
+    jars are missing is left out: only its own tables fail.
     """
     found: dict[str, str] = {}
     for needs in _needs.values():
-        check_jars(needs)
-        found = _both(found, needs.conf)
+        if not missing_jars(needs):
+            found = _both(found, needs.conf)
     return _both(found, conf)
 
 
@@ -109,7 +99,7 @@ def session_for(needs: Needs) -> SparkSession:
     Raises
     ------
     RefusedError : none may be started for a look, or it did not start.
-    UsageError : what it needs contradicts itself.
+    UsageError : a jar that it needs is missing, or a setting.
     """
     with _lock:
         running = running_session()
@@ -120,6 +110,8 @@ def session_for(needs: Needs) -> SparkSession:
                     next_step="give the catalog's spark.sql.catalog settings under 'conf' if it is one of Hive, Glue, "
                     "JDBC or REST; schedule the jobs of its tables otherwise",
                 )
+            if said := _said_of(missing_jars(needs)):
+                raise UsageError(said, next_step=f"correct spark.jars in the conf of the catalog {needs.catalog}")
             running = _start(needs)
         return running if _has(running, needs.catalog) else _with_catalog(running, needs)
 
@@ -129,15 +121,15 @@ def is_only_looking() -> bool:
     return _looking.get()
 
 
-def why_no_session() -> str:
+def why_no_session(needs: Needs) -> str:
     """Why the session of this process can't commit; "" if it can, or will be able to. Starts none."""
     running = running_session()
-    if running is None:
-        engine = _offer()
-        remote = engine is not None and str(engine.master).startswith("sc://")
-    else:
-        remote = getattr(running, "_jvm", None) is None
-    return _CONNECT if remote else ""
+    if running is not None:
+        return _CONNECT if getattr(running, "_jvm", None) is None else ""
+    engine = _offer()
+    if engine is not None and str(engine.master).startswith("sc://"):
+        return _CONNECT
+    return _said_of(missing_jars(needs))
 
 
 def running_session() -> SparkSession | None:
@@ -164,7 +156,7 @@ def _start(needs: Needs) -> SparkSession:
         if engine is not None:
             session: SparkSession = engine.session
             return session
-        session = start_session(needs.master or _MASTER, needs.conf)
+        session = start_session(needs.master, needs.conf)
     except DvMaintenanceError:
         raise
     except Exception as error:
@@ -224,12 +216,12 @@ def _joined(first: str, second: str) -> str:
     return ",".join(dict.fromkeys(each.strip() for each in f"{first},{second}".split(",") if each.strip()))
 
 
-def check_jars(needs: Needs) -> None:
-    """Raises UsageError for a jar that is not there: Spark starts without it, and says so in its log alone."""
-    for each in needs.conf.get("spark.jars", "").split(","):
-        path = each.strip().removeprefix("file://").removeprefix("file:")
-        if path and "://" not in path and not any(wild in path for wild in "*?[{") and not os.path.exists(path):
-            raise UsageError(
-                f"the jar {path} is not there",
-                next_step=f"correct spark.jars in the conf of the catalog {needs.catalog}",
-            )
+def missing_jars(needs: Needs) -> list[str]:
+    """The jars of a catalog that are not there: Spark starts without them, and says so in its log alone."""
+    found = (each.strip() for each in needs.conf.get("spark.jars", "").split(","))
+    plain = [each.removeprefix("file://").removeprefix("file:") for each in found]
+    return [each for each in plain if each and not re.search(r"://|[*?\[{]", each) and not os.path.exists(each)]
+
+
+def _said_of(jars: list[str]) -> str:
+    return f"the jar {jars[0]} of the catalog's spark.jars is not there" if jars else ""
