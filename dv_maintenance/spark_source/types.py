@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
 from dv_maintenance.errors import UnsupportedFeatureError
 from dv_maintenance.tables.model import LIMITED
+
+_KIND: Final = b"dvm:delta"
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -28,10 +30,10 @@ def spark_schema(schema: pa.Schema) -> StructType:
     fields = []
     for field in nullable(schema):
         metadata = schema.field(field.name).metadata or {}
-        kind = metadata.get(b"dvm:delta", b"").decode()
+        kind = "nanos" if _holds_nanos(schema.field(field.name)) else metadata.get(_KIND, b"").decode()
         try:
-            if kind == "variant":
-                raise UnsupportedFeatureError("", features=("variantType",))
+            if kind in {"variant", "nanos"}:
+                raise UnsupportedFeatureError("", features=(kind,))
             type_ = from_arrow_type(field.type, prefer_timestamp_ntz=True)
         except (PySparkException, UnsupportedFeatureError):
             raise UnsupportedFeatureError(
@@ -44,6 +46,11 @@ def spark_schema(schema: pa.Schema) -> StructType:
         known = {key: value.decode() for key, value in entries.items() if value and b"(n)" not in value}
         fields.append(StructField(field.name, type_, True, known or None))
     return StructType(fields)
+
+
+def _holds_nanos(field: pa.Field) -> bool:
+    inside = [field.type.field(at) for at in range(field.type.num_fields)]
+    return (field.metadata or {}).get(_KIND) == b"nanos" or any(map(_holds_nanos, inside))
 
 
 def nullable(schema: pa.Schema) -> pa.Schema:

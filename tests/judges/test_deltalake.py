@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable, Field, QueryBuilder, Schema, write_deltalake
+from deltalake.schema import ArrayType, PrimitiveType, StructType
+from deltalake.transaction import AddAction
 from support.readers import READERS
 
+from dv_maintenance.dml.delete import delete
+from dv_maintenance.dml.rows import live_rows
 from dv_maintenance.engine.local import LocalEngine
+from dv_maintenance.errors import RefusedError, UnsupportedFeatureError
 from dv_maintenance.maintenance.execution.apply import maintain, purge
 from dv_maintenance.maintenance.read import read
+from dv_maintenance.spark_source.types import spark_schema
 from dv_maintenance.tables import open_table
+from dv_maintenance.tables.delta.load import load_snapshot
+from dv_maintenance.tables.delta.log.replay import full_state
 from dv_maintenance.tables.guard import VacuumRequest
 from dv_maintenance.testing.delta_builder import DeltaBuilder
 
@@ -106,3 +116,89 @@ def test_files_of_its_updates_with_deletion_vectors(tmp_path: Path, canon: Modul
     assert purge(table, LocalEngine()).verified
     for name, reader in READERS.items():
         assert canon.rows(reader(path)) == seen[name], name
+
+
+# -- nanoseconds: delta-rs makes and reads such tables, Spark does not -------------------------------------------------
+
+
+def nanos(ids: range) -> pa.Table:
+    values = [None if n % 7 == 0 else n * 1_000_000_007 - 5 for n in ids]
+    return pa.table(
+        {
+            "id": pa.array(ids, pa.int32()),
+            "t": pa.array(values, pa.timestamp("ns", "UTC")),
+            "n": pa.array(values, pa.timestamp("ns")),
+            "s": pa.array([{"t": value} for value in values], pa.struct([("t", pa.timestamp("ns", "UTC"))])),
+            "a": pa.array([[value, None] for value in values], pa.list_(pa.timestamp("ns"))),
+        }
+    )
+
+
+@pytest.fixture
+def made_of_nanos(tmp_path: Path) -> Path:
+    path = tmp_path / "t"
+    zoned, local = PrimitiveType("timestamp_nanos"), PrimitiveType("timestamp_nanos_ntz")
+    nested = [Field("s", StructType([Field("t", zoned)])), Field("a", ArrayType(local))]
+    schema = Schema([Field("id", PrimitiveType("integer")), Field("t", zoned), Field("n", local), *nested])
+    DeltaTable.create(str(path), schema, configuration={"delta.enableDeletionVectors": "true"})
+    for start in range(0, 300, 100):
+        append_nanos(path, range(start, start + 100))
+    return path
+
+
+def append_nanos(path: Path, ids: range) -> None:
+    """A file of ours in a commit of delta-rs, whose own writer cuts values off to microseconds."""
+    file = path / f"{ids.start}.parquet"
+    pq.write_table(nanos(ids), file)
+    stats = {"numRecords": len(ids), "minValues": {"id": ids[0]}, "maxValues": {"id": ids[-1]}, "nullCount": {"id": 0}}
+    table = DeltaTable(str(path))
+    add = AddAction(file.name, file.stat().st_size, {}, 1, True, json.dumps(stats))
+    table.create_write_transaction([add], "append", table.schema())
+
+
+def by_delta_rs(path: Path, where: str = "true", version: int | None = None) -> pa.Table:
+    found = QueryBuilder().register("t", DeltaTable(str(path), version))
+    return pa.table(found.execute(f"SELECT * FROM t WHERE {where} ORDER BY id"))
+
+
+def test_nanoseconds_are_moved_as_they_are(made_of_nanos: Path) -> None:
+    path, table = made_of_nanos, open_table(str(made_of_nanos))
+    ids = ", ".join(map(str, range(0, 300, 3)))
+    assert delete(table, LocalEngine(), f"id IN ({ids})").rows_deleted == 100
+    before, version = by_delta_rs(path), table.version()
+    assert before.num_rows == 200
+    assert any(value.value % 1000 for value in before["t"].drop_null())
+    conditions = ("t > '1970-01-01T00:01:00'", "n = '1970-01-01T00:00:09.999999995'", "t IS NULL")
+    asked = [by_delta_rs(path, each) for each in conditions]
+
+    report = purge(table, LocalEngine())
+    assert report.verified, report.problems
+    assert table.snapshot().files["dv_id"].null_count == table.snapshot().files.num_rows
+    assert by_delta_rs(path) == before == by_delta_rs(path, version=version)
+    assert [by_delta_rs(path, each) for each in conditions] == asked
+    schema, batches = read(table)
+    ours = pa.Table.from_batches(batches, schema).sort_by("id")
+    assert ours.cast(before.schema) == before
+
+    # Nothing is skipped by bounds: writers cut off nanoseconds. delta-rs goes on.
+    for row in full_state(table.storage, load_snapshot(table.storage)).adds.to_pylist():
+        assert json.loads(row["stats"])["minValues"].keys() == {"id"}
+    write_deltalake(str(path), nanos(range(300, 310)), mode="append")
+    DeltaTable(str(path)).delete("id % 10 = 1")
+    maintain(table, LocalEngine())
+    assert by_delta_rs(path).num_rows == 210 - 21
+    assert table.vacuum(VacuumRequest(retention=0, allow_short_retention=True)).deleted
+    assert by_delta_rs(path).num_rows == 210 - 21
+
+
+def test_what_spark_lacks_stays_out_of_spark(made_of_nanos: Path) -> None:
+    table = open_table(str(made_of_nanos))
+    snapshot = table.snapshot()
+    with pytest.raises(UnsupportedFeatureError, match="no nanoseconds"):
+        table.check_writable(snapshot, "update")
+    nobody: Any = None
+    for name in ("t", "s"):
+        with pytest.raises(UnsupportedFeatureError, match=f"column '{name}' has the type nanos"):
+            spark_schema(pa.schema([snapshot.schema.field(name)]))
+        with pytest.raises(RefusedError, match="can't be passed to Spark"):
+            live_rows(nobody, [], pa.schema([snapshot.schema.field(name)]), None)

@@ -31,6 +31,7 @@ _READABLE: Final = frozenset(
     {
         "columnMapping",
         "deletionVectors",
+        "timestampNanos",
         "timestampNtz",
         "typeWidening",
         "typeWidening-preview",
@@ -78,6 +79,7 @@ _NO_NEW_ROWS: Final = {
     **_NO_CONDITIONS,
     "icebergCompatV3": "new rows are not written in its layout here",
     **dict.fromkeys(sorted(SHREDDING), "shredded variants can't be put together here"),
+    "timestampNanos": "new rows are made in Spark, whose timestamps have no nanoseconds",
 }
 # operation -> features that forbid it, each with the reason.
 _UNFIT: Final = {
@@ -104,12 +106,12 @@ _LEFT_ALONE: Final = {
         "drop the feature, which later releases of the engine replace by catalogManaged",
     ),
     "geospatial": (
-        "new files would need Parquet's types GEOMETRY and GEOGRAPHY, which Arrow does not write",
+        "no engine to check against reads the types GEOMETRY and GEOGRAPHY of new files",
         "maintain the table with the engine that wrote it",
     ),
-    **dict.fromkeys(
-        ("intervalTypes", "timestampNanos"),
-        ("its types are a draft of the protocol that no engine to check against writes", "see a newer release"),
+    "intervalTypes": (
+        "its types are a draft of the protocol that no engine to check against writes",
+        "see a newer release",
     ),
     **dict.fromkeys(
         ("redirectReaderWriter", "redirectReaderWriter-preview", "redirectWriterOnly", "redirectWriterOnly-preview"),

@@ -226,7 +226,6 @@ def test_golden_tables_that_may_not_be_rewritten(golden: Path) -> None:
         ("geospatial", "GEOMETRY", "engine that wrote it"),
         ("intervalTypes", "draft of the protocol", "newer release"),
         ("redirectReaderWriter-preview", "redirects", "maintain that table"),
-        ("timestampNanos", "draft of the protocol", "newer release"),
     ],
 )
 def test_what_is_known_and_refused_says_why(snapshot: DeltaSnapshot, name: str, reason: str, next_step: str) -> None:

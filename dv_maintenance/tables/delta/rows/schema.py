@@ -49,6 +49,9 @@ _PRIMITIVES: Final[dict[str, pa.DataType]] = {
     "null": pa.null(),
 }
 
+# As delta-rs spells them. Spark has no such types, and writers truncate their bounds.
+_NANOS: Final = {"timestamp_nanos": pa.timestamp("ns", tz="UTC"), "timestamp_nanos_ntz": pa.timestamp("ns")}
+
 # Spark refuses to read a variant whose parts are not required.
 _VARIANT: Final = pa.struct(
     [pa.field("value", pa.binary(), nullable=False), pa.field("metadata", pa.binary(), nullable=False)]
@@ -86,6 +89,8 @@ def arrow_schema(metadata: Metadata, *, any_null: bool = False) -> pa.Schema:
     for name in metadata.partition_columns:
         if name not in schema.names:
             raise DamagedTableError(f"the partition column {name!r} is not in the table's schema")
+        if delta_kind(schema.field(name)) == "nanos":
+            raise RefusedError(f"the partition column {name!r} holds nanoseconds, which this release does not read")
     return schema
 
 
@@ -117,7 +122,7 @@ def partition_physical_names(metadata: Metadata) -> dict[str, str]:
 
 
 def delta_kind(field: pa.Field) -> str | None:
-    """``variant``, ``udt`` or ``collated`` for a field of such a type, which its Arrow type does not show."""
+    """``variant``, ``udt``, ``collated`` or ``nanos``: what a field's Arrow type does not show, or what Spark lacks."""
     kind = (field.metadata or {}).get(_KIND)
     return None if kind is None else kind.decode()
 
@@ -299,6 +304,8 @@ def _primitive(name: str, column: str) -> _Arrow:
         return _Arrow(_VARIANT, "variant")
     if name in _PRIMITIVES:
         return _Arrow(_PRIMITIVES[name])
+    if name in _NANOS:
+        return _Arrow(_NANOS[name], "nanos")
     decimal = re.fullmatch(r"decimal\(\s*(\d{1,3})\s*,\s*(-?\d{1,3})\s*\)", name)
     if decimal is None:
         raise RefusedError(f"column {column} has the unknown type {name!r}")
