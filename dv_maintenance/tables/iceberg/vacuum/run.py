@@ -60,13 +60,14 @@ METADATA: Final = "metadata"
 
 _ATTEMPTS: Final = 10
 _FOLDERS: Final = ("data", "metadata")
-_KINDS: Final = (
-    (re.compile(r"metadata/.*\.metadata\.json(\.gz)?"), "manifest"),
-    (re.compile(r"metadata/(snap-.+|.+-m\d+|.+-deletes?)\.avro"), "manifest"),
-    (re.compile(r"metadata/.+\.stats|metadata/partition-stats-.+"), "other"),
-    (re.compile(r".*\.puffin"), "dv"),
-    (re.compile(r"data/.*\.(parquet|orc|avro)"), "data"),
+# The group's name is the kind.
+_KINDS: Final = re.compile(
+    r"(?P<manifest>metadata/(?:.*\.metadata\.json(?:\.gz)?|(?:snap-.+|.+-m\d+|.+-deletes?)\.avro))"
+    r"|(?P<other>metadata/(?:.+\.stats|partition-stats-.+))"
+    r"|(?P<dv>.*\.puffin)"
+    r"|(?P<data>data/.*\.(?:parquet|orc|avro))"
 )
+_DOCUMENT: Final = (".metadata.json", ".metadata.json.gz")
 _LEFT: Final = re.compile(r".*/\.[^/]+\.tmp|.*#\d+")
 
 
@@ -204,7 +205,8 @@ class _Rules:
         return self.now - max(self.kept_for, ORPHAN_AGE)
 
     def _known(self, path: str) -> KnownFile:
-        kind = next((kind for pattern, kind in _KINDS if pattern.fullmatch(path)), None)
+        match = _KINDS.fullmatch(path)
+        kind = None if match is None else match.lastgroup
         if kind is None and (_LEFT.fullmatch(path) or path in self.past):
             kind = "other"
         return KnownFile(path, kind)
@@ -222,7 +224,7 @@ class _Rules:
         """Refuse a folder that holds another table, whose files would be taken for orphans."""
         own = self.metadata.path
         for path, info in infos.items():
-            if not re.fullmatch(r"(.+/)?metadata/[^/]+\.metadata\.json(\.gz)?", path) or path == own:
+            if not path.endswith(_DOCUMENT) or path == own or path.split("/")[-2] != METADATA:
                 continue
             nested = path.count("/") > 1
             other = None if nested or self.needed.why(path) else self._uuid(info)
