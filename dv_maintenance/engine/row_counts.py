@@ -1,10 +1,10 @@
-"""The row count of a data file by its own footer, without reading rows."""
+"""What a data file's own footer says: how many rows, and which columns. No rows are read."""
 
 from __future__ import annotations
 
 import io
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from dv_maintenance.engine.faults import decoding, reading
 from dv_maintenance.storage import Storage
@@ -29,11 +29,24 @@ def count_rows(source: SourceFile, storage: Storage) -> int | None:
     return None if counter is None else counter(source, storage)
 
 
+def counted_columns(source: SourceFile, storage: Storage) -> tuple[int | None, str | None]:
+    """As :func:`count_rows`, and for Parquet a text that is the same for files with the same columns."""
+    if source.format != "parquet":
+        return count_rows(source, storage), None
+    footer = _footer(source, storage)
+    # The first line names the object.
+    return int(footer.num_rows), str(footer.schema).partition("\n")[2]
+
+
 def _parquet(source: SourceFile, storage: Storage) -> int:
+    return int(_footer(source, storage).num_rows)
+
+
+def _footer(source: SourceFile, storage: Storage) -> Any:
     from dv_maintenance.files.parquet_footer import read_footer
 
     with reading(source.uri), storage.open_input(source.uri) as file:
-        return int(read_footer(file).num_rows)
+        return read_footer(file)
 
 
 def _orc(source: SourceFile, storage: Storage) -> int:

@@ -140,7 +140,8 @@ class FsckTable(Table, Protocol):
         """
 
     def remedies(self, snapshot: Snapshot, kinds: Collection[str], back_to: int | None) -> tuple[Repair, ...]:
-        """How the format and its engine repair damage of files of these kinds, cheapest first.
+        """How the format and its engine repair damage of files of these kinds, cheapest first. Data files are among the
+        kinds if one is missing.
 
         back_to : an older version that does not need the damaged files, and whose own files exist; ``None``: there is
             none.

@@ -218,7 +218,10 @@ def _older(table: FsckTable, known: Collection[str]) -> tuple[LogFault, ...]:
             return ()
         how = str(damage.next_step or "Restore the file from a backup.")
         remedy = Repair(_sentence(how), None, "What only the damaged versions, tags or branches have.")
-        return (LogFault("", damage.message, "The newest version can be read, but every vacuum stops.", remedy),)
+        # A branch is a table of its own.
+        where = "" if damage.table in (None, table.uri) else f"{damage.table}: "
+        effect = "The newest version can be read, but every vacuum stops."
+        return (LogFault("", where + damage.message, effect, remedy),)
     except DvMaintenanceError:
         pass  # a vacuum is refused, or the storage failed: both say so themselves
     return ()
@@ -345,7 +348,8 @@ def _remedies(
     undone, cloned = remedies_of_owners({path: owners[path] for path in gone if path in owners}, table.uri)
     # An index is not in the log of files, and is made again.
     concerned = [each for fault, each in zip(faults, since, strict=True) if fault.kind != INDEX]
-    kinds = {fault.kind for fault in faults}
+    # Removing a file from the table is a way only if it is gone: a damaged one may be mended.
+    kinds = {fault.kind for fault in faults if fault.fault == MISSING or fault.kind not in {DATA, WAITING}}
     own = table.remedies(snapshot, kinds, _back_to(table, concerned) if concerned else None)
     return (*found, *undone, _COPY_BACK, *own, *cloned)
 

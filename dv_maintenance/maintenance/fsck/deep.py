@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from dv_maintenance.engine.missing_values import check_values
-from dv_maintenance.engine.row_counts import count_rows
+from dv_maintenance.engine.row_counts import count_rows, counted_columns
 from dv_maintenance.engine.rows.required import Required
+from dv_maintenance.engine.scan import open_source
 from dv_maintenance.errors import DamagedDeletionVectorError, DamagedTableError, MissingValueError, RefusedError
 from dv_maintenance.maintenance.fsck.faults import CONTENT, COUNT, MISSING, NULLS, ROWS, SIZE, Fault
 from dv_maintenance.tables.capabilities import RecountableTable
 from dv_maintenance.tables.dv_codecs import load
 from dv_maintenance.tables.fsck import DATA, DV, WAITING
+from dv_maintenance.units import count
 
 if TYPE_CHECKING:
     from dv_maintenance.tables.fsck import FsckTable
@@ -33,8 +35,12 @@ Step = Callable[[int], None]
 
 @dataclass(slots=True)
 class Read:
-    """What was read. ``footers``, ``dvs``: how many. ``unread``: data files in formats that this package does not
-    read. ``miscounted``: whole files whose row count in the log, a mere statistic, is wrong: path, footer's, log's.
+    """What was read.
+
+    footers, dvs : how many.
+    unread : data files in formats that this package does not read.
+    miscounted : whole files whose row count in the log, a mere statistic, is wrong: path, footer's, log's.
+    columns : rows in ``Snapshot.files``, by what ``counted_columns`` says of the files' columns.
     """
 
     footers: int = 0
@@ -42,6 +48,7 @@ class Read:
     unread: int = 0
     faults: list[Fault] = field(default_factory=list)
     miscounted: list[tuple[str, int, int]] = field(default_factory=list)
+    columns: dict[str, list[int]] = field(default_factory=dict)
 
 
 def read(
@@ -64,9 +71,12 @@ def read(
                 found.unread += each.unread
                 found.faults += each.faults
                 found.miscounted += each.miscounted
+                for columns, rows_of in each.columns.items():
+                    found.columns.setdefault(columns, []).extend(rows_of)
             done += len(chunk)
             if step is not None:
                 step(done)
+        found.faults += filter(None, (_unfit(table, snapshot, each) for each in found.columns.values()))
         found.faults += _without_values(table, snapshot, {*known, *_uris(table, found.faults)}, pool)
     return found
 
@@ -126,12 +136,14 @@ def _read(
     count = None
     if source.uri not in known:
         try:
-            count = count_rows(source, table.storage)
+            count, columns = counted_columns(source, table.storage)
         except DamagedTableError as damage:
             reason = damage.message.replace(source.uri, "it").replace(f"data file {path}", "it")
             found.faults.append(Fault(path, kind, _kind_of(damage), reason, own))
         else:
             found.footers, found.unread = int(count is not None), int(count is None)
+            if columns is not None and kind == DATA and row is not None:
+                found.columns[columns] = [row]
     counted = count if source.rows is None else source.rows
     if count is not None and counted is not None and count != counted:
         if source.exact_rows:
@@ -163,6 +175,21 @@ def _read_dv(
         if isinstance(table, RecountableTable) and _decodes(table, dv, rows):
             kind, reason = COUNT, f"{reason}; otherwise it is whole"
         yield Fault(path, DV, kind, f"{place}{at}: {reason}", own)
+
+
+def _unfit(table: FsckTable, snapshot: Snapshot, rows: Sequence[int]) -> Fault | None:
+    """Files with the same columns, if they can't be read as the table's."""
+    try:
+        (task,) = table.scan_tasks(replace(snapshot, files=snapshot.files.slice(rows[0], 1)))
+        (source,) = task.sources
+        with open_source(source, task, table.storage):
+            return None
+    except (DamagedDeletionVectorError, MissingValueError, RefusedError):
+        return None  # found elsewhere, or it does not concern the columns
+    except DamagedTableError as damage:
+        path = table.storage.path_of_uri(source.uri)
+        others = f" (and {count(len(rows) - 1, 'more file')})" if len(rows) > 1 else ""
+        return Fault(path, DATA, CONTENT, damage.message.replace(source.uri, "the file") + others, tuple(rows))
 
 
 def _decodes(table: FsckTable, dv: DvRef, rows: int | None) -> bool:

@@ -119,7 +119,8 @@ def _clean(report: FsckReport) -> str:
     if not report.files:
         return "Clean: the table has no files."
     named = found[0] if len(found) == 1 else f"{', '.join(found[:-1])} and {found[-1]}"
-    there = f"Clean: {named} exist, with the sizes in the log ({size(report.bytes)})."
+    exist = "exists" if report.files == 1 and len(found) == 1 else "exist"
+    there = f"Clean: {named} {exist}, with the sizes in the log ({size(report.bytes)})."
     if not report.deep:
         return f"{there} Their content was not read: {setting('deep')} reads it."
     read = f"{count(report.footers, 'footer')} and {count(report.dvs, 'deletion vector')}"

@@ -103,7 +103,7 @@ def remedies(
                 "Nothing; until then, filters and searches on its column fail.",
             )
         )
-    if back_to is not None and set(kinds) - {INDEX}:
+    if back_to is not None:
         found.append(
             Repair(
                 f"Restore version {back_to}, which needs none of the damaged files and whose own files all exist.",

@@ -261,3 +261,20 @@ def test_another_file_with_another_size_is_damage(tmp_path: Path) -> None:
     assert damage.fault == "size"
     with pytest.raises(DamagedTableError, match="not the file"):
         recount(made.table)
+
+
+def test_files_whose_columns_have_another_type_are_damage(tmp_path: Path) -> None:
+    """Their footers are whole, and no query can read them. No advice to remove them: they are there."""
+    made = Table(tmp_path / "t", 30, ROWS)
+    (add,) = made.adds()
+    for name in ("x.parquet", "y.parquet"):
+        pq.write_table(pa.table({"id": ["1"], "v": ["x"]}), tmp_path / "t" / name)
+        size = (tmp_path / "t" / name).stat().st_size
+        made.builder.commit([{"add": {**add, "path": name, "size": size, "stats": None, "deletionVector": None}}])
+    report = fsck(made.table, deep=True)
+    (damage,) = report.damage
+    assert damage.reason == "column id of the file has the type string, which cannot be read as int64 (and 1 more file)"
+    assert (damage.files, damage.fault) == (2, "content")
+    assert not any("REPAIR" in str(each.command) for each in report.remedies)
+    with pytest.raises(DamagedTableError, match="column id of"):
+        made.ours()
