@@ -214,10 +214,12 @@ def test_no_columns_no_name() -> None:
     assert partition_names(column, ()).to_pylist() == ["", "", ""]
 
 
-def test_a_bad_value_names_the_column() -> None:
-    column = pa.chunked_array([maps([{"col-1": "one"}])])
-    with pytest.raises(DamagedTableError, match="partition column 'n': 'one'"):
+def test_a_bad_value_names_the_file_the_column_and_its_type() -> None:
+    column = pa.chunked_array([maps([{"col-1": "1"}]), maps([{"col-1": "one"}, {"col-1": "2"}])])
+    with pytest.raises(DamagedTableError, match=r"^partition column 'n': 'one'"):
         partition_names(column, COLUMNS[:1])
+    with pytest.raises(DamagedTableError, match=r"^b: partition column 'n': 'one' is not a partition value of type INT"):
+        partition_names(column, COLUMNS[:1], pa.chunked_array([["a", "b", "c"]]))
 
 
 def test_constants_of_a_file() -> None:

@@ -71,7 +71,7 @@ def files_table(adds: pa.Table, metadata: Metadata) -> pa.Table:
     deleted = deleted_rows(adds)
     columns = {
         "path": adds["path"],
-        "partition": partition_names(adds["partitionValues"], partition_columns(metadata)),
+        "partition": partition_names(adds["partitionValues"], partition_columns(metadata), adds["path"]),
         # One chunk each, so that computations on them need no copy.
         "size": pa.chunked_array([combined(sizes(adds))]),
         "physical_rows": pa.chunked_array([possible_rows(combined(adds["numRecords"]), combined(deleted))]),

@@ -23,7 +23,8 @@ import pyarrow.types as pt
 
 from dv_maintenance.errors import DamagedTableError
 from dv_maintenance.tables.delta.log.columns import int32s, numbers, string_layout, strings
-from dv_maintenance.tables.model import hive_folder, partition_name
+from dv_maintenance.tables.model import NULL_PARTITION, hive_folder, partition_name
+from dv_maintenance.tables.partition_values import sql_type
 
 if TYPE_CHECKING:
     from dv_maintenance.tables.delta.log.actions import Metadata
@@ -98,20 +99,22 @@ def constants(
     return {column.name: _of(column, values.get(column.key), constant) for column in columns}
 
 
-def partition_names(partition_values: pa.ChunkedArray, columns: tuple[PartitionColumn, ...]) -> pa.ChunkedArray:
+def partition_names(
+    partition_values: pa.ChunkedArray, columns: tuple[PartitionColumn, ...], paths: pa.ChunkedArray | None = None
+) -> pa.ChunkedArray:
     """``model.partition_name`` of each file, made from the stored text, as dictionary<int32, string>. The work is per
     distinct text, not per file. A value that a file does not name is null.
 
     Raises
     ------
-    DamagedTableError : a value does not fit its column.
+    DamagedTableError : a value does not fit its column; names the file if ``paths`` are given.
     """
     rows = len(partition_values)
     # Combined code of all columns so far, kept dense so that any number of columns fits 64 bits.
     codes = np.zeros(rows, np.int64)
     names: list[dict[str, str | None]] = [{}]
     for column in columns:
-        column_codes, values = _encode(partition_values, column)
+        column_codes, values = _encode(partition_values, column, paths)
         codes = codes * len(values) + column_codes
         dense = range(len(values))  # with one name so far the codes are dense as they are
         if len(names) > 1:
@@ -124,16 +127,22 @@ def partition_names(partition_values: pa.ChunkedArray, columns: tuple[PartitionC
     return pa.chunked_array([dictionary])
 
 
-def _encode(partition_values: pa.ChunkedArray, column: PartitionColumn) -> tuple[Any, list[str | None]]:
+def _encode(
+    partition_values: pa.ChunkedArray, column: PartitionColumn, paths: pa.ChunkedArray | None
+) -> tuple[Any, list[str | None]]:
     """A code per file, and the stored text of each code."""
     chunks = [_values(chunk, column.key) for chunk in partition_values.chunks]
     encoded = pa.chunked_array(chunks, pa.string()).dictionary_encode(null_encoding="encode")
     texts: list[str | None] = encoded.chunk(0).dictionary.to_pylist() if encoded.num_chunks else []
     if not texts:
         return np.zeros(len(partition_values), np.int64), [None]
-    for text in texts:
-        _of(column, text, _parse)
     codes = np.concatenate([numbers(chunk.indices) for chunk in encoded.chunks])
+    for code, text in enumerate(texts):
+        try:
+            _of(column, text, _parse)
+        except DamagedTableError as error:
+            file = "" if paths is None else f"{paths[int(np.argmax(codes == code))].as_py()}: "
+            raise DamagedTableError(file + error.message, next_step=error.next_step) from None
     return codes.astype(np.int64), texts
 
 
@@ -166,7 +175,8 @@ def _of(column: PartitionColumn, raw: str | None, convert: Any) -> Any:
     try:
         return convert(raw, column.type)
     except DamagedTableError as error:
-        raise DamagedTableError(f"partition column {column.name!r}: {error.message}") from None
+        message = f"partition column {column.name!r}: {error.message}"
+        raise DamagedTableError(message, next_step=error.next_step) from None
 
 
 def _parse(raw: str | None, type: pa.DataType) -> Any:
@@ -176,7 +186,11 @@ def _parse(raw: str | None, type: pa.DataType) -> Any:
     try:
         return _parse_typed(raw, type)
     except (ValueError, OverflowError, InvalidOperation):
-        raise DamagedTableError(f"{raw!r} is not a partition value of type {type}") from None
+        raise DamagedTableError(
+            f"{raw!r} is not a partition value of type {sql_type(type)}",
+            next_step="let the engine that wrote the file commit it again with a right value, such as null for "
+            f"{NULL_PARTITION}",
+        ) from None
 
 
 def _parse_typed(raw: str, type: pa.DataType) -> Any:
