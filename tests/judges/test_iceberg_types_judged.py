@@ -4,6 +4,7 @@ finds the same rows with the same lineage after a purge, and its own metrics of 
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from iceberg_engine import IcebergEngine
 
 from dv_maintenance.dml.delete import delete
+from dv_maintenance.dml.update import update
 from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.errors import RefusedError
 from dv_maintenance.maintenance.execution.apply import purge
@@ -244,3 +246,19 @@ def test_shredded_variants_are_left_to_spark(java: Java) -> None:
     with pytest.raises(RefusedError, match="shredded variants"):
         purge(open_table(str(java.spark.path("t"))), LocalEngine())
     assert java.spark.rows("t") == rows
+
+
+@pytest.mark.deep
+def test_fixed_columns_are_updated(java: Java) -> None:
+    """As Spark does it with a twin."""
+    fields = [each for each in json.loads(SPARKS)["fields"] if each["name"] not in {"u", "v"}]
+    for name in ("t", "twin"):
+        rng = random.Random(7)
+        table = java.create(name, json.dumps({"type": "struct", "schema-id": 0, "fields": fields}))
+        rows = [java.row(at, rng) for at in range(10)]
+        java.append(table, [{"p": 1, **{key: row[key] for key in ("id", "f16", "f40", "b")}} for row in rows])
+    where = "id % 3 = 1 OR f16 IS NULL"
+    update(open_table(str(java.spark.path("t"))), java.spark.session, {"p": "p + 1"}, where)
+    java.spark.sql(f"UPDATE {{t}} SET p = p + 1 WHERE {where}", "twin")
+    assert java.spark.rows("t") == java.spark.rows("twin")
+    assert java.rows(java.spark.java("t")) == java.rows(java.spark.java("twin"))
