@@ -20,8 +20,8 @@ from dv_maintenance.maintenance.read import read
 from dv_maintenance.tables import open_table
 from dv_maintenance.tables.iceberg.table import IcebergTable
 
-# Their keys are called id. Left out: what DuckDB 1.5 can't read (ORC, Avro, variants, nanoseconds, a DV without a footer
-# of Puffin), and equality deletes, by which it drops rows that Spark keeps.
+# Their keys are called id. Left out: what DuckDB 1.5 can't read (ORC, Avro, variants, nanoseconds, a DV in no whole Puffin
+# file), and equality deletes, by which it drops rows that Spark keeps.
 NAMES = (
     "part_transforms",
     *("all_deleted_file", "bad_wrong_reference", "branches_tags", "compacted", "dangling_dv", "expired", "lineage"),
