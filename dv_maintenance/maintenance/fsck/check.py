@@ -329,12 +329,16 @@ def _remedies(
                 "Nothing.",
             )
         )
-    if any(fault.fault == COUNT for fault in faults):
+    counts = {fault.kind for fault in faults if fault.fault == COUNT}
+    if DATA in counts:  # or it was replaced: only the user knows
+        how = "If it is the file that the version wrote, correct the numbers in the log."
+        found.append(Repair(how, run("recount", table.uri), "Nothing, if it is that file."))
+    elif counts:
         found.append(Repair("Correct the numbers in the log.", run("recount", table.uri), "Nothing."))
     since = [each for fault, each in zip(faults, since, strict=True) if fault.fault not in {NULLS, COUNT}]
     faults = [fault for fault in faults if fault.fault not in {NULLS, COUNT}]
     if not faults:
-        return tuple(found)
+        return (*found, _COPY_BACK) if DATA in counts else tuple(found)
     gone = [fault.path for fault in faults if fault.fault == MISSING]
     aside = len(quarantined(table.storage, gone)) if gone else 0
     if aside:

@@ -19,7 +19,7 @@ from dv_maintenance.tables.delta.commit.ratification import torn_copies
 from dv_maintenance.tables.delta.load import REPEATS, passed_over
 from dv_maintenance.tables.delta.log.pointer import POINTER, hinted, problem
 from dv_maintenance.tables.delta.log.ratified import RatifiedStorage
-from dv_maintenance.tables.delta.log.segment import commit_path, complete_checkpoints
+from dv_maintenance.tables.delta.log.segment import checkpoint_path, commit_path, complete_checkpoints
 from dv_maintenance.tables.delta.log.strictness import strict_faults
 from dv_maintenance.tables.fsck import DATA, DV, LogFault, Needed, Repair, needed, row_numbers
 
@@ -106,6 +106,9 @@ def log_faults(storage: Storage, snapshot: DeltaSnapshot) -> tuple[LogFault, ...
         faults += [LogFault(path, passed.damage, _OTHERS_FAIL, remedy) for path in passed.paths]
     elif passed is not None:
         newer = "Write a checkpoint of the newest version, from which readers then begin."
+        if passed.checkpoint == snapshot.version and passed.paths != (checkpoint_path(snapshot.version),):
+            # Readers prefer it to the one that we write.
+            newer = f"Move {' and '.join(passed.paths)} out of the log, which no version needs, and write another."
         faults += [LogFault(path, passed.damage, _OTHERS_FAIL, Repair(newer, command, _OLDER)) for path in passed.paths]
     checkpoints = {each.path: each for each in snapshot.segment.checkpoint_files}
     if checkpoints and any(REPEATS in each for each in snapshot.warnings):

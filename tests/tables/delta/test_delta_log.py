@@ -303,3 +303,14 @@ def test_a_table_elsewhere_reads_the_same(log: RawLog, tmp_path: Path) -> None:
     commits(log, 0, 1)
     shutil.move(tmp_path / "a table", tmp_path / "b")
     assert load_snapshot(Storage((tmp_path / "b").as_uri())).version == 1
+
+
+@pytest.mark.parametrize("version", [None, 2])
+def test_a_newest_version_without_its_first_commits_is_damage(log: RawLog, version: int | None) -> None:
+    """However it is asked for: no version is left to choose from."""
+    commits(log, 0, 2)
+    (log.log / f"{0:020d}.json").unlink()
+    with pytest.raises(DamagedTableError, match=r"00000000000000000000\.json is missing"):
+        load_snapshot(log.storage, version)
+    with pytest.raises(UsageError, match="no longer be read"):
+        load_snapshot(log.storage, 1)

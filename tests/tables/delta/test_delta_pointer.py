@@ -138,6 +138,7 @@ def test_a_damaged_checkpoint_in_parts_is_named(path: Path) -> None:
     parts = [log / f"{4:020d}.checkpoint.{part:010d}.{2:010d}.parquet" for part in (1, 2)]
     (log / classic(4)).rename(parts[0])
     parts[1].write_bytes(b"PAR1")
+    assert fsck(table).remedies[0].how.startswith("Move _delta_log/")
     with pytest.raises(DamagedTableError, match=r"move .*0000000002\.parquet out of the log"):
         checkpoint(table)
     for part in parts:

@@ -18,6 +18,7 @@ from support.readers import with_deltalake
 
 from dv_maintenance.cli import main
 from dv_maintenance.errors import DamagedTableError, RefusedError
+from dv_maintenance.maintenance.changes import read_changes
 from dv_maintenance.maintenance.checkpoint import checkpoint
 from dv_maintenance.maintenance.fsck import fsck
 from dv_maintenance.maintenance.read import read
@@ -176,3 +177,14 @@ def test_a_file_that_a_checkpoint_names_twice_is_read_once(root: Path) -> None:
     checkpoint(table)
     assert len(ids(root)) == 10
     assert fsck(table).clean
+
+
+def test_changes_need_no_damaged_checkpoint(root: Path) -> None:
+    """The versions in question are whole, and every other verb reads them past it."""
+    table = open_table(str(root))
+    rows = sum(batch.num_rows for batch in read_changes(table, 0)[1])
+    with_checkpoint(root, lambda rows: rows.slice(0, 0))
+    assert sum(batch.num_rows for batch in read_changes(table, 0, 1)[1]) == rows
+    (path,) = (root / "_delta_log").glob("*.checkpoint.parquet")
+    path.write_bytes(b"PAR1")
+    assert sum(batch.num_rows for batch in read_changes(table, 1, 2)[1]) == 2

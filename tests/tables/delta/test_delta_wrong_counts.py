@@ -247,7 +247,7 @@ def test_a_wrong_number_of_a_whole_file_is_corrected(
     made.builder.commit([{"add": add}])
     report = fsck(made.table, deep=True)
     assert [reason in each.reason for each in report.damage] == [True]
-    assert [str(each.command) for each in report.remedies] == [f"dvm.recount({made.table.uri!r})"]
+    assert str(report.remedies[0].command) == f"dvm.recount({made.table.uri!r})"
     assert recount(made.table).wrong == 1
     assert fsck(made.table, deep=True).clean
     assert made.ours() == made.judged() == made.live

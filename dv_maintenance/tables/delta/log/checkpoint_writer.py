@@ -18,7 +18,7 @@ from dv_maintenance.tables.delta.features import check_writable
 from dv_maintenance.tables.delta.log.bulk import ADD_TYPES, REMOVE_TYPES
 from dv_maintenance.tables.delta.log.pointer import point_to
 from dv_maintenance.tables.delta.log.replay import FullState, full_state
-from dv_maintenance.tables.delta.log.segment import LOG, complete_checkpoints
+from dv_maintenance.tables.delta.log.segment import checkpoint_path, complete_checkpoints
 from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
 from dv_maintenance.tables.delta.vacuum.retention import DEFAULT_RETENTION, RETENTION, interval_millis
 from dv_maintenance.units import parse_count
@@ -86,7 +86,7 @@ def write_checkpoint(
         return
     state = full_state(storage, snapshot)
     cutoff = _cutoff(snapshot, time.time_ns() // 1_000_000 if now is None else now)
-    path = f"{LOG}/{snapshot.version:020d}.checkpoint.parquet"
+    path = checkpoint_path(snapshot.version)
     rows, data = _encode(state, snapshot, cutoff)
     try:
         if replace:

@@ -22,7 +22,7 @@ from dv_maintenance.tables.delta.log.checkpoint_writer import write_checkpoint
 from dv_maintenance.tables.delta.log.pointer import POINTER, described, point_to, problem
 from dv_maintenance.tables.delta.log.ratified import STAGED, RatifiedStorage
 from dv_maintenance.tables.delta.log.replay import replay
-from dv_maintenance.tables.delta.log.segment import LOG, CommitFile, segment
+from dv_maintenance.tables.delta.log.segment import LOG, CommitFile, checkpoint_path, segment
 from dv_maintenance.tables.delta.log.timeline import modified_times
 from dv_maintenance.tables.delta.permissions import check_permitted
 from dv_maintenance.tables.delta.vacuum.retention import interval_millis
@@ -181,7 +181,7 @@ def _damaged(storage: Storage, snapshot: DeltaSnapshot) -> bool:
     found = passed_over(storage, snapshot)
     if found is None or found.checkpoint != snapshot.version:
         return False
-    if found.paths == (f"{LOG}/{snapshot.version:020d}.checkpoint.parquet",):
+    if found.paths == (checkpoint_path(snapshot.version),):
         return True
     raise DamagedTableError(
         found.damage,

@@ -105,6 +105,11 @@ class _Listing:
         return bool(self.commits or self.checkpoints)
 
 
+def checkpoint_path(version: int) -> str:
+    """The checkpoint of a version in a single file: the name that this package gives it."""
+    return f"{LOG}/{version:020d}.checkpoint.parquet"
+
+
 def commit_path(version: int) -> str:
     """Path of a commit file, relative to the table."""
     return f"{LOG}/{version:020d}.json"
@@ -179,7 +184,7 @@ def segment(
     cleaned_up = gap is not None and base is None and 0 not in listing.commits
     if wanted > newest:
         refuse_late_listing(storage, wanted)
-    if wanted < 0 or wanted > newest or (cleaned_up and version is not None):
+    if wanted < 0 or wanted > newest or (cleaned_up and version not in {None, newest}):
         raise UsageError(
             f"version {wanted} does not exist or can no longer be read",
             table=storage.uri,

@@ -30,10 +30,10 @@ from dv_maintenance.tables.capabilities import CHANGE_COLUMNS, ChangeFeed, Chang
 from dv_maintenance.tables.delta.commit.conflicts import logical_key
 from dv_maintenance.tables.delta.commit.live_file import LiveFile
 from dv_maintenance.tables.delta.features import check_readable
+from dv_maintenance.tables.delta.load import replayed
 from dv_maintenance.tables.delta.log.actions import Action, Metadata, Protocol
 from dv_maintenance.tables.delta.log.ratified import RatifiedStorage
-from dv_maintenance.tables.delta.log.replay import replay
-from dv_maintenance.tables.delta.log.segment import CommitFile, commit_files, read_commits, segment
+from dv_maintenance.tables.delta.log.segment import CommitFile, commit_files, read_commits
 from dv_maintenance.tables.delta.log.timeline import CLOCK_SLACK, modified_times
 from dv_maintenance.tables.delta.rows.partitions import PartitionColumn, constants, partition_columns
 from dv_maintenance.tables.delta.rows.schema import arrow_schema, column_mapping_mode, physical_name
@@ -126,7 +126,7 @@ class _Head:
 
 def _head(storage: Storage, version: int) -> _Head:
     """Protocol and metadata of a version, without its files."""
-    state = replay(storage, segment(storage, version))
+    _, state, _ = replayed(storage, version, adds=())
     if state.protocol is None or state.metadata is None or not state.metadata.schema_string:
         raise DamagedTableError("the log has no protocol or no schema", table=storage.uri, version=version)
     check_readable(state.protocol, table=storage.uri, managed=isinstance(storage, RatifiedStorage))
