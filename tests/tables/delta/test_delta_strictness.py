@@ -181,10 +181,7 @@ def test_a_file_that_a_checkpoint_names_twice_is_read_once(root: Path) -> None:
 
 def test_changes_need_no_damaged_checkpoint(root: Path) -> None:
     """The versions in question are whole, and every other verb reads them past it."""
-    table = open_table(str(root))
-    rows = sum(batch.num_rows for batch in read_changes(table, 0)[1])
-    with_checkpoint(root, lambda rows: rows.slice(0, 0))
-    assert sum(batch.num_rows for batch in read_changes(table, 0, 1)[1]) == rows
+    with_checkpoint(root, lambda rows: rows)
     (path,) = (root / "_delta_log").glob("*.checkpoint.parquet")
     path.write_bytes(b"PAR1")
-    assert sum(batch.num_rows for batch in read_changes(table, 1, 2)[1]) == 2
+    assert sum(batch.num_rows for batch in read_changes(open_table(str(root)), 1, 2)[1]) == 2
