@@ -10,6 +10,7 @@ from dv_maintenance.errors import UnsupportedFeatureError
 from dv_maintenance.tables.model import LIMITED
 
 _KIND: Final = b"dvm:delta"
+_UNFIT: Final = frozenset({"variant", "nanos", "geo"})
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -30,9 +31,9 @@ def spark_schema(schema: pa.Schema) -> StructType:
     fields = []
     for field in nullable(schema):
         metadata = schema.field(field.name).metadata or {}
-        kind = "nanos" if _holds_nanos(schema.field(field.name)) else metadata.get(_KIND, b"").decode()
+        kind = _unfit(schema.field(field.name)) or metadata.get(_KIND, b"").decode()
         try:
-            if kind in {"variant", "nanos"}:
+            if kind in _UNFIT:
                 raise UnsupportedFeatureError("", features=(kind,))
             type_ = from_arrow_type(field.type, prefer_timestamp_ntz=True)
         except (PySparkException, UnsupportedFeatureError):
@@ -48,9 +49,11 @@ def spark_schema(schema: pa.Schema) -> StructType:
     return StructType(fields)
 
 
-def _holds_nanos(field: pa.Field) -> bool:
-    inside = [field.type.field(at) for at in range(field.type.num_fields)]
-    return (field.metadata or {}).get(_KIND) == b"nanos" or any(map(_holds_nanos, inside))
+def _unfit(field: pa.Field) -> str:
+    """The kind of a field, or of one in it, whose values Spark would change; empty if there is none."""
+    kind = (field.metadata or {}).get(_KIND, b"").decode()
+    inside = (_unfit(field.type.field(at)) for at in range(field.type.num_fields))
+    return kind if kind in _UNFIT else next(filter(None, inside), "")
 
 
 def nullable(schema: pa.Schema) -> pa.Schema:

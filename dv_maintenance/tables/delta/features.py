@@ -31,6 +31,7 @@ _READABLE: Final = frozenset(
     {
         "columnMapping",
         "deletionVectors",
+        "geospatial",
         "timestampNanos",
         "timestampNtz",
         "typeWidening",
@@ -74,7 +75,9 @@ _NO_DELETE: Final = dict.fromkeys(
     ("icebergCompatV1", "icebergCompatV2"), "readers of Iceberg before version 3 do not support deletion vectors"
 )
 _NO_CONDITIONS: Final = {"collations": "conditions would compare strings by their bytes, not by the collation"}
+_NO_NEW_FILES: Final = {"geospatial": "no engine to check against reads the types GEOMETRY and GEOGRAPHY of new files"}
 _NO_NEW_ROWS: Final = {
+    **_NO_NEW_FILES,
     **_NO_DELETE,
     **_NO_CONDITIONS,
     "icebergCompatV3": "new rows are not written in its layout here",
@@ -83,13 +86,14 @@ _NO_NEW_ROWS: Final = {
 }
 # operation -> features that forbid it, each with the reason.
 _UNFIT: Final = {
+    "rewrite": _NO_NEW_FILES,
     "delete": {**_NO_DELETE, **_NO_CONDITIONS},
     "update": _NO_NEW_ROWS,
     "merge": _NO_NEW_ROWS,
     # Adds files as they were, including their DVs.
     "restore": {**_NO_DELETE, "icebergCompatV3": "older files need not have its layout"},
 }
-_OPERATIONS: Final = ("rewrite", *_UNFIT, "vacuum", "log", "manifest")
+_OPERATIONS: Final = (*_UNFIT, "vacuum", "log", "manifest")
 
 # Deleting unreferenced files and writing manifests change no data file, so features about files do not matter.
 # Known, and refused: why, and what to do. Those of readers forbid reading, too.
@@ -104,10 +108,6 @@ _LEFT_ALONE: Final = {
     "coordinatedCommits-preview": (
         "a commit coordinator may hold versions that the log does not have yet",
         "drop the feature, which later releases of the engine replace by catalogManaged",
-    ),
-    "geospatial": (
-        "no engine to check against reads the types GEOMETRY and GEOGRAPHY of new files",
-        "maintain the table with the engine that wrote it",
     ),
     "intervalTypes": (
         "its types are a draft of the protocol that no engine to check against writes",

@@ -107,8 +107,8 @@ def test_unknown_features_are_named(snapshot: DeltaSnapshot) -> None:
     assert caught.value.exit_code == 3
     for operation in ("rewrite", "vacuum", "manifest"):
         with pytest.raises(UnsupportedFeatureError) as caught:
-            check_writable(having(snapshot, "eta", "appendOnly", "geospatial"), operation)
-        assert caught.value.features == ("eta", "geospatial")
+            check_writable(having(snapshot, "eta", "appendOnly", "intervalTypes"), operation)
+        assert caught.value.features == ("eta", "intervalTypes")
         assert caught.value.version == 0
 
 
@@ -223,7 +223,6 @@ def test_golden_tables_that_may_not_be_rewritten(golden: Path) -> None:
     [
         ("adaptiveMetadata-preview", "no tombstones", "engine that wrote it"),
         ("coordinatedCommits-preview", "commit coordinator", "drop the feature"),
-        ("geospatial", "GEOMETRY", "engine that wrote it"),
         ("intervalTypes", "draft of the protocol", "newer release"),
         ("redirectReaderWriter-preview", "redirects", "maintain that table"),
     ],

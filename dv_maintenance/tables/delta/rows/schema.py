@@ -52,6 +52,9 @@ _PRIMITIVES: Final[dict[str, pa.DataType]] = {
 # As delta-rs spells them. Spark has no such types, and writers truncate their bounds.
 _NANOS: Final = {"timestamp_nanos": pa.timestamp("ns", tz="UTC"), "timestamp_nanos_ntz": pa.timestamp("ns")}
 
+# Shapes in well-known binary. The arguments are a coordinate reference system, and how edges run.
+_GEO: Final = re.compile(r"(geometry|geography)(\(.*\))?")
+
 # Spark refuses to read a variant whose parts are not required.
 _VARIANT: Final = pa.struct(
     [pa.field("value", pa.binary(), nullable=False), pa.field("metadata", pa.binary(), nullable=False)]
@@ -122,7 +125,7 @@ def partition_physical_names(metadata: Metadata) -> dict[str, str]:
 
 
 def delta_kind(field: pa.Field) -> str | None:
-    """``variant``, ``udt``, ``collated`` or ``nanos``: what a field's Arrow type does not show, or what Spark lacks."""
+    """``variant``, ``udt``, ``collated``, ``nanos`` or ``geo``: what Arrow's type does not show, or Spark lacks."""
     kind = (field.metadata or {}).get(_KIND)
     return None if kind is None else kind.decode()
 
@@ -306,6 +309,8 @@ def _primitive(name: str, column: str) -> _Arrow:
         return _Arrow(_PRIMITIVES[name])
     if name in _NANOS:
         return _Arrow(_NANOS[name], "nanos")
+    if _GEO.fullmatch(name):
+        return _Arrow(pa.binary(), "geo")
     decimal = re.fullmatch(r"decimal\(\s*(\d{1,3})\s*,\s*(-?\d{1,3})\s*\)", name)
     if decimal is None:
         raise RefusedError(f"column {column} has the unknown type {name!r}")

@@ -1,0 +1,92 @@
+"""Tables with shapes (geospatial). delta-spark makes them in a preview, reads their other columns and deletes by these,
+but neither writes nor reads shapes with Spark 4.1. DuckDB reads the shapes of Parquet files.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from support.sessions import cheap
+
+from dv_maintenance.dml.delete import delete
+from dv_maintenance.dml.rows import live_rows
+from dv_maintenance.engine.local import LocalEngine
+from dv_maintenance.errors import RefusedError, UnsupportedFeatureError
+from dv_maintenance.maintenance.execution.apply import purge
+from dv_maintenance.maintenance.health import health
+from dv_maintenance.maintenance.read import read
+from dv_maintenance.tables import open_table
+from dv_maintenance.tables.guard import VacuumRequest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PREVIEW = ("spark.sql.geospatial.enabled", "spark.databricks.delta.geo.preview.enabled")
+BOX = {"minValues": {"id": 0, "g": "POINT(0 0)"}, "maxValues": {"id": 99, "g": "POINT(99 198)"}}
+
+
+class Shapes(pa.ExtensionType):
+    """What Arrow writes as GEOMETRY, or as GEOGRAPHY if edges are spherical."""
+
+    def __init__(self, about: bytes) -> None:
+        self.about = about
+        super().__init__(pa.binary(), "geoarrow.wkb")
+
+    def __arrow_ext_serialize__(self) -> bytes:
+        return self.about
+
+
+def shapes(about: bytes) -> pa.Array:
+    points = [struct.pack("<BIdd", 1, 1, n, 2 * n) for n in range(100)]
+    return pa.ExtensionArray.from_storage(Shapes(about), pa.array(points, pa.binary()))
+
+
+@pytest.mark.deep
+def test_all_but_new_files(delta_spark: SparkSession, tmp_path: Path) -> None:
+    spark, path = cheap(delta_spark), tmp_path / "t"
+    for key in PREVIEW:
+        spark.conf.set(key, "true")
+
+    def sql(statement: str) -> list[Any]:
+        return [tuple(row) for row in spark.sql(statement.replace("{t}", f"delta.`{path}`")).collect()]
+
+    sql(
+        "CREATE TABLE {t} (id INT, g GEOMETRY(4326), h GEOGRAPHY(4326)) USING delta "
+        "TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')"
+    )
+    file = path / "a.parquet"
+    numbers = pa.array(range(100), pa.int32())
+    pq.write_table(pa.table({"id": numbers, "g": shapes(b"{}"), "h": shapes(b'{"edges":"spherical"}')}), file)
+    add = {"path": file.name, "partitionValues": {}, "size": file.stat().st_size, "modificationTime": 1}
+    stats = json.dumps({"numRecords": 100, **BOX, "nullCount": {"id": 0, "g": 0}})
+    commit = json.dumps({"add": {**add, "dataChange": True, "stats": stats}})
+    (path / "_delta_log" / f"{1:020}.json").write_text(commit)
+
+    table = open_table(str(path))
+    assert delete(table, LocalEngine(), "id IN (3, 4, 5)").rows_deleted == 3
+    live = [n for n in range(100) if n not in {3, 4, 5}]
+    assert sql("SELECT id FROM {t} ORDER BY id") == [(n,) for n in live]
+    schema, batches = read(table)
+    ours = [tuple(row.values()) for row in pa.Table.from_batches(batches, schema).sort_by("id").to_pylist()]
+    asked = f"SELECT id, ST_AsWKB(g), ST_AsWKB(h) FROM '{file}' WHERE id NOT IN (3, 4, 5) ORDER BY id"
+    assert ours == duckdb.connect().execute(asked).fetchall()
+    (line,) = (each for each in (path / "_delta_log" / f"{2:020}.json").read_text().splitlines() if each[2:5] == "add")
+    assert BOX.items() <= json.loads(json.loads(line)["add"]["stats"]).items()  # the box still covers what is left
+
+    sql("DELETE FROM {t} WHERE id = 7")
+    assert health(table.snapshot()).counts.deleted_rows == 4
+    table.vacuum(VacuumRequest(retention=0, allow_short_retention=True))
+    assert sql("SELECT count(*) FROM {t}") == [(96,)]
+    with pytest.raises(UnsupportedFeatureError, match="GEOMETRY"):
+        purge(table, LocalEngine())
+    for column in ("g", "h"):  # no condition passes shapes to Spark
+        nobody: Any = None
+        with pytest.raises(RefusedError, match="can't be passed to Spark"):
+            live_rows(nobody, [], pa.schema([table.snapshot().schema.field(column)]), None)
