@@ -10,7 +10,7 @@ from dv_maintenance.errors import UnsupportedFeatureError
 from dv_maintenance.tables.model import LIMITED
 
 _KIND: Final = b"dvm:delta"
-_UNFIT: Final = frozenset({"variant", "nanos", "geo"})
+_UNFIT: Final = frozenset({"nanos", "geo"})
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -33,7 +33,7 @@ def spark_schema(schema: pa.Schema) -> StructType:
         metadata = schema.field(field.name).metadata or {}
         kind = _unfit(schema.field(field.name)) or metadata.get(_KIND, b"").decode()
         try:
-            if kind in _UNFIT:
+            if kind == "variant" or kind in _UNFIT:
                 raise UnsupportedFeatureError("", features=(kind,))
             type_ = from_arrow_type(field.type, prefer_timestamp_ntz=True)
         except (PySparkException, UnsupportedFeatureError):
