@@ -20,7 +20,7 @@ from dv_maintenance.catalogs.glue import Settings, listed
 from dv_maintenance.cli import main
 from dv_maintenance.dml.delete import delete
 from dv_maintenance.engine.local import LocalEngine
-from dv_maintenance.errors import DamagedTableError, StorageDeniedError, StorageUnavailableError
+from dv_maintenance.errors import ConflictError, DamagedTableError, StorageDeniedError, StorageUnavailableError
 from dv_maintenance.maintenance.execution.apply import maintain, purge
 from dv_maintenance.maintenance.fsck.check import fsck
 from dv_maintenance.maintenance.planning.policy import Policy
@@ -273,13 +273,15 @@ def test_a_race_with_another_writer(lake: Lake, tmp_path: Path) -> None:
     def append() -> None:
         for number in range(50):
             other.append(number)
-            sleep(0.1)
+            sleep(0.3)
 
     thread = Thread(target=append)
     thread.start()
     ours = 0
     while thread.is_alive():
-        ours += compact()
+        # Whoever is slow loses every attempt, and says so.
+        with suppress(ConflictError):
+            ours += compact()
     assert ours
     assert other.agrees()
     assert not fsck(open_table("glue.shop.orders")).files_damaged
