@@ -268,10 +268,11 @@ def _with_room(task: RewriteTask, step: PlanStep) -> RewriteTask:
 def _operation(plan: MaintenancePlan) -> Mapping[str, Any]:
     """Metrics for the table's history, under the names of the formats that define them."""
     selection = [partition_name(each) for each in plan.policy.partitions]
+    tags = {"compactionTags": True} if plan.policy.compaction_tags else {}
     if plan.purge:
-        return {"name": "REORG", "parameters": {"predicate": selection, "applyPurge": True}}
+        return {"name": "REORG", "parameters": {"predicate": selection, "applyPurge": True}, **tags}
     order = {"clusterBy" if plan.unit else "zOrderBy": list(plan.order_by)} if plan.order_by else {}
-    return {"name": "OPTIMIZE", "parameters": {"predicate": selection, **order}}
+    return {"name": "OPTIMIZE", "parameters": {"predicate": selection, **order}, **tags}
 
 
 @contextmanager

@@ -102,6 +102,8 @@ class Policy(BaseModel):
     beside_optimizer: bool = False
     """Also work on a table that another optimizer maintains by itself. Otherwise its files are left to that one, and
     only what is asked for by name is done: purge, delete, vacuum."""
+    compaction_tags: bool = False
+    """Say of each file that a rewrite removes where its rows went, in tags that Databricks writes and reads (Delta)."""
     max_bytes: Size | None = Field(default=None, gt=0)
     """Bytes that one run may read."""
     max_files: int | None = Field(default=None, gt=0, le=_MOST, strict=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 from dv_maintenance.dv import DvDescriptor
@@ -71,6 +71,10 @@ class LiveFile:
             {key: body[key] for key in shared if body.get(key) is not None},
             body.get("clusteringProvider"),
         )
+
+    def tagged(self, tags: Mapping[str, str]) -> Self:
+        """With more tags."""
+        return replace(self, rest={**self.rest, "tags": {**self.rest.get("tags", {}), **tags}})
 
     def remove(self, deleted_at: int, *, data_change: bool) -> Action:
         """The ``remove`` action; ``deleted_at`` in epoch milliseconds."""

@@ -22,6 +22,7 @@ from dv_maintenance.tables.delta.load import load_snapshot
 from dv_maintenance.tables.delta.log.actions import Action, Metadata
 from dv_maintenance.tables.delta.log.columns import strings
 from dv_maintenance.tables.delta.rows.clustering import clustering_columns, new_unit, shared_unit
+from dv_maintenance.tables.delta.rows.compaction_tags import compaction_tags
 from dv_maintenance.tables.delta.rows.layout import file_tags
 from dv_maintenance.tables.delta.rows.order import order_tags
 from dv_maintenance.tables.delta.rows.row_tracking import DOMAIN, assigns_row_ids, numbered
@@ -53,7 +54,8 @@ def commit_replacements(
 
     Every commit since ``base`` is checked, also before the first attempt. No row changes: actions have
     ``dataChange`` false, and removes name the full DV (protocol: Add File and Remove File, Action Reconciliation).
-    ``operation``: ``{"name": "OPTIMIZE" | "REORG", "parameters": {...}}``.
+    ``operation``: ``{"name": "OPTIMIZE" | "REORG", "parameters": {...}}``; with ``"compactionTags": True`` removes say
+    where their rows went (see ``rows.compaction_tags``).
 
     Raises
     ------
@@ -110,7 +112,10 @@ class _Commit:
         if not self.stay:
             return None
         removes = [
-            file.remove(self.deleted_at, data_change=False) for carried in self.stay.values() for file in carried.inputs
+            file.remove(self.deleted_at, data_change=False)
+            for each in self.replacements
+            if each.id in self.stay
+            for file in self._placed(each)
         ]
         protocol, metadata = since.protocol or self.base.protocol, since.metadata or self.base.metadata
         adds = self._adds(metadata, clustering_columns({**self.base.domains, **since.domains}))
@@ -171,6 +176,18 @@ class _Commit:
             )
             for each, output, dv in new
         ]
+
+    def _placed(self, replacement: Replacement) -> Sequence[LiveFile]:
+        """The inputs, tagged with the place of their rows if that is wanted and known. Rows that were carried over have
+        no tags: the DVs of their removes are not those that the rewrite read.
+        """
+        inputs = self.stay[replacement.id].inputs
+        known = replacement.kept and len(replacement.outputs) == 1 and not replacement.recounted
+        if not (self.operation.get("compactionTags") and known) or replacement.id in self.carried:
+            return inputs
+        path = log_path(self.storage, replacement.outputs[0].uri)
+        tags = compaction_tags(path, replacement.kept, [file.deleted_rows for file in inputs])
+        return [file.tagged(each) for file, each in zip(inputs, tags, strict=True)]
 
     def _tagged(self, replacement: Replacement) -> Action:
         """What each new file says of itself, beside its rows."""
