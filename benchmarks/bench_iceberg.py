@@ -56,7 +56,7 @@ WARM_UP = 20_000
 
 
 @contextmanager
-def session(warehouse: Path) -> Iterator[Any]:
+def session(warehouse: Path, slots: int = CORES) -> Iterator[Any]:
     """Spark with Iceberg's runtime; tables of its catalog ``ice`` are folders of the warehouse."""
     from pyspark.sql import SparkSession
 
@@ -78,7 +78,7 @@ def session(warehouse: Path) -> Iterator[Any]:
         "spark.log.level": "ERROR",
     }
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    builder = SparkSession.builder.master(f"local[{CORES}]")
+    builder = SparkSession.builder.master(f"local[{slots}]")
     for key, value in settings.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()

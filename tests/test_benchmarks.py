@@ -50,3 +50,18 @@ def test_purges_in_an_object_store(tmp_path: Path) -> None:
         assert case["least"] == case["greatest"] > 0
         # Of 16 or 4 sources each: its size, footer, deletion vector and row groups, and the log.
         assert case["ours"]["requests"] <= case["deltalake"]["requests"] * 1.1
+
+
+@pytest.mark.deep
+def test_writers_beside_compactions(tmp_path: Path) -> None:
+    """Lance's writers lose no row, whoever compacts, and end with their account."""
+    found = tmp_path / "found.json"
+    command = [sys.executable, str(BENCHMARKS / "bench_aborts.py"), "lance", "--quick", "--json", str(found)]
+    said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    assert said.startswith("lance: ")
+    lanes = json.loads(found.read_text())["lance"]
+    assert list(lanes) == ["none", "ours", "theirs"]
+    assert all(lane["statements"] > 0 and not any(lane["rows"].values()) for lane in lanes.values())
+    assert lanes["none"]["aborted"] == 0
+    assert not lanes["none"]["compactions"]
+    assert lanes["ours"]["compactions"]["commits"] > 0

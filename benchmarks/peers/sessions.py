@@ -34,7 +34,7 @@ def spark_of_one_worker() -> Any:
 
 
 @contextmanager
-def delta_spark() -> Iterator[Any]:
+def delta_spark(slots: int = CORES) -> Iterator[Any]:
     from pyspark.sql import SparkSession
 
     jars = sorted((JARS / "delta-4.4.0").glob("*.jar"))
@@ -55,7 +55,7 @@ def delta_spark() -> Iterator[Any]:
         "spark.log.level": "ERROR",
     }
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    builder = SparkSession.builder.master(f"local[{CORES}]")
+    builder = SparkSession.builder.master(f"local[{slots}]")
     for key, value in settings.items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()

@@ -424,6 +424,7 @@ public class PaimonJudge {
         Snapshot base = table.snapshotManager().latestSnapshot();
         IndexFileHandler handler = table.store().newIndexFileHandler();
         Map maintainers = new LinkedHashMap();
+        int found = 0;
         for (Object each : table.store().newScan().withSnapshot(base).plan().files()) {
             ManifestEntry entry = (ManifestEntry) each;
             JsonNode positions = get(get(told, "positions"), entry.file().fileName());
@@ -442,6 +443,10 @@ public class PaimonJudge {
                 vector.delete(((JsonNode) position).asLong());
             }
             maintainer.notifyNewDeletionVector(entry.file().fileName(), vector);
+            found++;
+        }
+        if (found < get(told, "positions").size()) {
+            throw new RuntimeException("conflict: a file is gone in which rows to be deleted were found");
         }
         for (Object each : maintainers.values()) {
             AppendDeleteFileMaintainer maintainer = (AppendDeleteFileMaintainer) each;
