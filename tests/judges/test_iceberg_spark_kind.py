@@ -206,9 +206,13 @@ def test_a_catalog_that_only_a_session_can_ask(lake: Lake, monkeypatch: pytest.M
     assert "only a Spark session can ask the catalog prod, and watching starts none" in str(found.error)
 
 
-def test_another_catalog_of_the_same_name_is_refused(lake: Lake, iceberg_spark: SparkSession) -> None:
+def test_another_catalog_of_the_same_name_is_refused(
+    lake: Lake, iceberg_spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The settings lead to one database, the session to another."""
     lake.make("a")
+    # Other tests may have made another session of this JVM the active one.
+    monkeypatch.setattr(shared, "running_session", lambda: iceberg_spark)
     others = {**lake.own, "spark.sql.catalog.prod.uri": f"jdbc:sqlite:{lake.folder}/others.db"} | {
         "spark.sql.catalog.prod.warehouse": f"{lake.folder}/others"
     }
