@@ -177,7 +177,7 @@ class _Watch(BaseEventTrigger):
             watchers.note(place, id(self), self._definition(table), begun)
 
     def _places(self, table: TableSettings) -> set[str]:
-        """Where its definition says that it is, and where it was found: a name in a catalog is no place."""
+        """Where its definition says that it is, and where it was found: a name in a catalog is not a place."""
         return {table.uri, self._observer.place(table)}
 
     def _definition(self, table: TableSettings) -> str:

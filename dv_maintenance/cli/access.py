@@ -42,7 +42,7 @@ def entry(args: Namespace, out: Output) -> TableSettings | None:
         if getattr(args, "name", None) is not None:
             # Not quoted: it may be the value of a misspelled option, and a secret.
             raise UsageError(
-                f"1 unexpected argument: {args.table} is no file of tables, which could have a table of that name",
+                f"1 unexpected argument: {args.table} is not a file of tables, so it takes no NAME",
                 next_step="name one table, or a file that ends in .yaml and one of its tables",
             )
         return None

@@ -90,7 +90,7 @@ def test_folders_are_not_searched_for_a_listed_table(file: Path, capsys: pytest.
         ),
         (
             ["health", "lake", "shop/orders"],
-            "1 unexpected argument: lake is no file of tables",
+            "1 unexpected argument: lake is not a file of tables",
         ),
         (["apply", "FILE", "shop/orders", "--policy", "p"], "the file has the policies and storage options"),
         (["purge", "FILE", "shop/orders", "--storage-option", "a=b"], "the file has the policies and storage options"),
