@@ -208,7 +208,7 @@ def _miscounted(table: FsckTable, found: Read) -> Iterator[str]:
 
 
 def _older(table: FsckTable, known: Collection[str]) -> tuple[LogFault, ...]:
-    """What only older versions, tags and branches need: without it, nobody knows which files they keep. ``known``:
+    """What only older versions, tags and branches need: without it, the files that they keep are unknown. ``known``:
     faults of the newest version.
     """
     try:

@@ -113,8 +113,8 @@ def log_faults(storage: Storage, snapshot: DeltaSnapshot) -> tuple[LogFault, ...
     checkpoints = {each.path: each for each in snapshot.segment.checkpoint_files}
     if checkpoints and any(REPEATS in each for each in snapshot.warnings):
         effect = "Spark reads its rows once, deltalake, polars and DuckDB read them twice."
-        anew = Repair("Write a checkpoint of a newer version, from which readers then begin.", command, "Nothing.")
-        faults.append(LogFault(next(iter(checkpoints)), REPEATS, effect, anew))
+        repair = Repair("Write a checkpoint of a newer version, from which readers then begin.", command, "Nothing.")
+        faults.append(LogFault(next(iter(checkpoints)), REPEATS, effect, repair))
     return (*faults, *strict_faults(storage, snapshot, name))
 
 

@@ -70,10 +70,11 @@ def statistics(text: str) -> Edit:
         (1, "add", without("dataChange"), "add.dataChange is missing"),
         (0, "metaData", without("configuration"), "metaData.configuration is missing"),
         (0, "metaData", without("format"), "metaData.format is missing"),
-        (1, "add", statistics(""), "the statistics of 1 file are no JSON object"),
-        (1, "add", statistics("null"), "no JSON object"),
-        (1, "add", statistics('{"numRecords":'), "no JSON object"),
-        (1, "add", statistics('{"numRecords":10,"minValues":{"id":NaN}}'), "no JSON object"),
+        (1, "add", statistics(""), "the statistics of 1 file are not a JSON object"),
+        (1, "add", statistics("null"), "not a JSON object"),
+        (1, "add", statistics('{"numRecords":'), "not a JSON object"),
+        (1, "add", statistics('{"numRecords":10,"minValues":{"id":NaN}}'), "not a JSON object"),
+        (1, "add", statistics('{"numRecords":10,"minValues":{"id":}}'), "not a JSON object"),
     ],
 )
 def test_what_other_readers_cannot_open_is_found_and_a_checkpoint_mends_it(
@@ -90,6 +91,14 @@ def test_what_other_readers_cannot_open_is_found_and_a_checkpoint_mends_it(
     checkpoint(table)
     assert ids(root) == before
     assert fsck(table).clean
+
+
+def test_a_checkpoint_keeps_statistics_of_texts_that_look_like_numbers(root: Path) -> None:
+    whole = '{"numRecords":10,"minValues":{"v":"a:NaN"},"maxValues":{"v":"b,Infinity"},"nullCount":{"v":0}}'
+    edited(root, 1, "add", statistics(whole))
+    checkpoint(open_table(str(root)))
+    (path,) = (root / "_delta_log").glob("*.checkpoint.parquet")
+    assert [each["stats"] for each in pq.read_table(path)["add"].to_pylist() if each] == [whole]
 
 
 def test_a_remove_without_the_old_vector_is_found_and_a_restore_mends_it(root: Path) -> None:

@@ -19,14 +19,13 @@ from dv_maintenance.tables.delta.log.bulk import ADD_TYPES, REMOVE_TYPES
 from dv_maintenance.tables.delta.log.pointer import point_to
 from dv_maintenance.tables.delta.log.replay import FullState, full_state
 from dv_maintenance.tables.delta.log.segment import checkpoint_path, complete_checkpoints
+from dv_maintenance.tables.delta.log.strictness import is_object
 from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
 from dv_maintenance.tables.delta.vacuum.retention import DEFAULT_RETENTION, RETENTION, interval_millis
 from dv_maintenance.units import parse_count
 
 _BATCH: Final = 65_536  # rows that are spread over the checkpoint's columns at a time
 _ROW_GROUP: Final = 262_144
-_OBJECT: Final = r"(?s)^\s*\{.*\}\s*$"
-_NO_NUMBER: Final = r"[:,\[]\s*-?(NaN|Infinity)"
 
 _STRINGS: Final = pa.map_(pa.string(), pa.string())
 _NAMES: Final = pa.list_(pa.string())
@@ -209,7 +208,8 @@ def _without_nulls(values: pa.MapArray) -> pa.MapArray:
 
 
 def _objects(batch: pa.RecordBatch) -> pa.StringArray:
-    """Statistics that are no JSON object are left out: strict readers fail at them."""
+    """Statistics that are not a JSON object are left out: strict readers fail at them."""
     texts = batch.column("stats")
-    fine = pc.and_not(pc.match_substring_regex(texts, _OBJECT), pc.match_substring_regex(texts, _NO_NUMBER))
-    return pc.if_else(fine, texts, strings([None])[0])
+    values = texts.to_pylist()
+    whole = [is_object(each) for each in values]
+    return texts if all(whole) else strings([text if fine else None for text, fine in zip(values, whole, strict=True)])

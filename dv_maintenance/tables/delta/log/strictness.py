@@ -35,7 +35,7 @@ class _Commits:
     """What the commits after the checkpoint say.
 
     incomplete : by name of a missing field, the first commit without it.
-    statistics : by file, the commit with its last statistics if they are no JSON object.
+    statistics : by file, the commit with its last statistics if they are not a JSON object.
     added : by file, the last commit that adds it. ``removed``: by file, the last commit that removes a logical file
         of it that was not live, and adds none.
     """
@@ -67,7 +67,7 @@ class _Commits:
             self._live.setdefault(path, set()).add(dv_id(body.get("deletionVector")))
             self.removed.pop(path, None)
             self.statistics.pop(path, None)
-            if not _is_object(body.get("stats")):
+            if not is_object(body.get("stats")):
                 self.statistics[path] = where
 
 
@@ -75,7 +75,7 @@ def _bodies(actions: list[Action], kind: str) -> Iterator[dict[str, Any]]:
     return (each[kind] for each in actions if isinstance(each.get(kind), dict))
 
 
-def _is_object(statistics: Any) -> bool:
+def is_object(statistics: Any) -> bool:
     """Whether statistics are a JSON object, or left out."""
     if statistics is None:
         return True
@@ -92,16 +92,16 @@ def strict_faults(storage: Storage, snapshot: DeltaSnapshot, name: str) -> Itera
         yield LogFault("", NO_SCHEMA, "Its files can be counted, but nobody can read the table.", again)
     commits = _Commits(storage, snapshot)
     live = set(snapshot.files["path"].to_pylist() if commits.statistics or commits.removed else ())
-    anew = Repair("Write a checkpoint, from which readers then begin.", run("checkpoint", name), "Nothing.")
+    repair = Repair("Write a checkpoint, from which readers then begin.", run("checkpoint", name), "Nothing.")
     for what, where in commits.incomplete.items():
-        yield LogFault(where, f"{what} is missing", _CANT_OPEN, anew)
+        yield LogFault(where, f"{what} is missing", _CANT_OPEN, repair)
     if unreadable := {path: where for path, where in commits.statistics.items() if path in live}:
         path, where = next(iter(unreadable.items()))
         yield LogFault(
             where,
-            f"the statistics of {count(len(unreadable), 'file')} are no JSON object, the first those of {path}",
+            f"the statistics of {count(len(unreadable), 'file')} are not a JSON object, the first those of {path}",
             _CANT_OPEN,
-            anew,
+            repair,
         )
     for path in snapshot.duplicate_paths:
         yield LogFault(
