@@ -8,6 +8,7 @@ import os
 import random
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
@@ -16,6 +17,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 from iceberg_engine import IcebergEngine
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, IllegalArgumentException
 
 from dv_maintenance.dml.delete import delete
@@ -211,6 +213,68 @@ def test_a_delete_at_every_call_of_a_purge(engine: IcebergEngine) -> None:
             assert purge(open_table(str(engine.path("t"))), LocalEngine(1)).verified
         assert engine.rows("t") == (left if number <= script.calls else rows), number
         folder.reset()
+
+
+CHANGES = {
+    "delete": "DELETE FROM {t} WHERE held(id) AND id % 7 = 2",
+    "update": "UPDATE {t} SET v = 'changed' WHERE held(id) AND id % 7 = 2",
+    "merge": (
+        "MERGE INTO {t} USING (SELECT id AS key FROM range(40) WHERE id % 7 = 2) ON held(id) AND id = key "
+        "WHEN MATCHED AND p = 'a' THEN DELETE WHEN MATCHED THEN UPDATE SET v = 'changed'"
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("verb", "isolation"),
+    [
+        ("delete", "serializable"),
+        pytest.param("delete", "snapshot", marks=pytest.mark.deep),
+        pytest.param("update", "serializable", marks=pytest.mark.deep),
+        pytest.param("merge", "serializable", marks=pytest.mark.deep),
+        pytest.param("merge", "snapshot", marks=pytest.mark.deep),
+    ],
+)
+def test_a_change_begun_before_a_purge_and_committed_after_it(
+    engine: IcebergEngine, tmp_path: Path, verb: str, isolation: str
+) -> None:
+    """It fails, has changed nothing, and does all of its work when it is tried again."""
+    for name in ("t", "twin"):
+        made(engine, name)
+        engine.sql(f"ALTER TABLE {{t}} SET TBLPROPERTIES ('write.{verb}.isolation-level'='{isolation}')", name)
+    begun, go = str(tmp_path / "begun"), str(tmp_path / "go")
+
+    def held(_: int) -> bool:
+        with open(begun, "w"):  # noqa: PTH123 - runs in Spark's worker, by value
+            pass
+        until = time.time() + 120
+        while not os.path.exists(go) and time.time() < until:  # noqa: PTH110
+            time.sleep(0.02)
+        return True
+
+    engine.session.udf.register("held", held, "boolean")
+    with ThreadPoolExecutor(1) as pool:
+        statement = pool.submit(engine.sql, CHANGES[verb], "t")
+        while not Path(begun).exists() and not statement.done():
+            time.sleep(0.02)
+        assert not statement.done(), statement.exception()
+        purged(engine, "t")
+        rows, snapshot = engine.rows("t"), engine.java("t").currentSnapshot().snapshotId()
+        Path(go).touch()
+        with pytest.raises(Py4JJavaError, match="missing data files"):
+            statement.result()
+    assert engine.java("t").currentSnapshot().snapshotId() == snapshot
+    assert engine.rows("t") == rows
+    for name in ("t", "twin"):
+        engine.sql(CHANGES[verb], name)
+    assert values(engine, "t") == values(engine, "twin")
+    assert engine.rows("t") != rows
+    purged(engine, "t")
+
+
+def values(engine: IcebergEngine, name: str) -> list[tuple[object, ...]]:
+    """Rows with the id that each keeps; the number of its last change differs with the commits."""
+    return engine.sql("SELECT *, _row_id FROM {t} ORDER BY id", name)
 
 
 # -- random histories --------------------------------------------------------------------------------------------------
