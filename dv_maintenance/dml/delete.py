@@ -25,7 +25,7 @@ from dv_maintenance.dml.prune import files_that_may_match
 from dv_maintenance.dml.rows import live_rows, positions, some_column, spark_errors
 from dv_maintenance.dml.session_time import scan_tasks
 from dv_maintenance.dml.source import Values, read_rows
-from dv_maintenance.dml.spark_types import for_spark, spark_schema
+from dv_maintenance.dml.spark_types import for_spark, spark_schema, value_type
 from dv_maintenance.engine.rows.values import scalar_of
 from dv_maintenance.engine.spark.arrow_table import rows_of
 from dv_maintenance.errors import UsageError
@@ -246,7 +246,7 @@ def _key_columns(snapshot: Snapshot, on: Sequence[str]) -> list[KeyColumn]:
                 next_step=f"choose from {', '.join(snapshot.schema.names)}",
             )
         of_table = snapshot.schema.field(found[0])
-        columns.append(KeyColumn(of_table.name, of_table.type, char_length(of_table)))
+        columns.append(KeyColumn(of_table.name, value_type(of_table), char_length(of_table)))
     return columns
 
 

@@ -13,11 +13,15 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Context, Decimal
 from typing import Any, Final
+from uuid import UUID
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
+
+from dv_maintenance.dml import uuids
+from dv_maintenance.dml.spark_types import VARIANT, value_type
 
 Converter = Callable[[Any], Any]
 """Returns the exact value in a column's type; raises one of INEXACT if there is none. Not for nulls."""
@@ -83,6 +87,8 @@ def from_text(kind: pa.DataType, length: int | None = None) -> Converter | None:
         return lambda text: date.fromisoformat(_matched(_DATE, text))
     if types.is_timestamp(kind):
         return lambda text: _timestamp(text, kind)
+    if kind == uuids.KIND:
+        return uuids.canonical
     return _bytes if types.is_binary(kind) else None
 
 
@@ -126,10 +132,10 @@ def from_json(kind: pa.DataType, length: int | None = None) -> Converter | None:
 
 def _nested(kind: pa.DataType) -> Converter | None:
     """The converter of objects to structs (every name must be a field) and maps, and of arrays to lists."""
-    keys = from_text(kind.key_type) if types.is_map(kind) else _string
+    keys = from_text(value_type(kind.key_field)) if types.is_map(kind) else _string
     inner = [kind.item_field] if types.is_map(kind) else [kind.field(at) for at in range(kind.num_fields)]
-    converters = [from_json(field.type) for field in inner]
-    if keys is None or None in converters:
+    converters = [from_json(value_type(field)) for field in inner]
+    if keys is None or None in converters or kind == VARIANT:
         return None
 
     def part(at: int, value: Any) -> Any:
@@ -167,6 +173,8 @@ def from_typed(source: pa.DataType, kind: pa.DataType, length: int | None = None
         return from_text(kind, length)
     if types.is_null(source) or source == kind:
         return lambda value: value
+    if types.is_binary(source) and kind == uuids.KIND:
+        return lambda value: str(UUID(bytes=value))
     exact = types.is_integer(source) or types.is_decimal(source)
     if exact and types.is_integer(kind):
         return lambda value: _in_range(_whole(value), kind)

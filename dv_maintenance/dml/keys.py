@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 from pyarrow import types
 
+from dv_maintenance.dml import uuids
 from dv_maintenance.dml.caching import cached
 from dv_maintenance.dml.key_casts import INEXACT, Converter, as_text, from_json, from_text, from_typed, in_bulk
 from dv_maintenance.dml.names import alike, quoted
@@ -115,7 +116,8 @@ def keys_of_rows(rows: DataFrame, columns: Sequence[KeyColumn]) -> Keys:
             if isinstance(have.dataType, NullType):
                 picked = picked.withColumn(have.name, f.lit(None).cast(wanted[at]))
             same = isinstance(have.dataType, NullType) or _shape(have.dataType) == _shape(wanted[at])
-            sources.append(None if same and column.char is None else _convertible(column, have.dataType))
+            spelled = column.char is not None or column.kind == uuids.KIND  # several texts for one value
+            sources.append(None if same and not spelled else _convertible(column, have.dataType))
         staged = picked.selectExpr("*", "CAST(NULL AS STRING) AS fault", "-1 AS file", "0L AS line")
         if any(source is not None for source in sources):
             worker = in_workers(typed_batches, tuple(columns), tuple(sources))

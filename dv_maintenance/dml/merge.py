@@ -27,6 +27,7 @@ from dv_maintenance.dml.prune import files_that_may_match
 from dv_maintenance.dml.rows import TableRows, live_rows, spark_errors
 from dv_maintenance.dml.session_time import scan_tasks
 from dv_maintenance.dml.source import Values
+from dv_maintenance.dml.spark_types import value_type
 from dv_maintenance.dml.store_assignment import stored
 from dv_maintenance.dml.write import Written, write_changes
 from dv_maintenance.errors import RefusedError, UsageError
@@ -176,10 +177,10 @@ def _kinds(merge: Merge, schema: pa.Schema, names: Sequence[str]) -> dict[str, p
     ------
     UsageError : these types differ.
     """
-    found = {name: {schema.field(each).type for each in alike(name, schema.names)} for name in names}
+    found = {name: {value_type(schema.field(each)) for each in alike(name, schema.names)} for name in names}
     equal = equal_columns(merge.on, (merge.target_alias, schema.names), (merge.source_alias, names))
     for of_table, of_source in equal.items():
-        found[of_source].add(schema.field(of_table).type)
+        found[of_source].add(value_type(schema.field(of_table)))
     for name, kinds in found.items():
         if len(kinds) > 1:
             raise UsageError(

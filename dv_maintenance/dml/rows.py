@@ -22,7 +22,7 @@ from dv_maintenance.engine.spark.arrow_table import rows_of
 from dv_maintenance.engine.spark.failures import failure_of
 from dv_maintenance.engine.spark.workers import in_workers
 from dv_maintenance.errors import DvMaintenanceError, RefusedError, UsageError
-from dv_maintenance.tables.model import LIMITED
+from dv_maintenance.tables.model import LIMITED, logical_type
 from dv_maintenance.tables.work import ScanTask
 
 if TYPE_CHECKING:
@@ -111,7 +111,11 @@ def _check_types(schema: pa.Schema) -> None:
 
 
 def _is_opaque(field: pa.Field) -> bool:
-    """Whether the Arrow type of the field or of a nested one hides its meaning (a variant, a user-defined type)."""
+    """Whether the Arrow type of the field or of a nested one hides a meaning that Spark does not get to know (such as
+    a user-defined type).
+    """
+    if logical_type(field) in {"uuid", "variant"}:
+        return False
     inside = [field.type.field(at) for at in range(field.type.num_fields)]
     marks = {key for key in field.metadata or {} if key.startswith(b"dvm:")}
     return bool(marks - {b"dvm:source", b"dvm:match", LIMITED}) or any(map(_is_opaque, inside))

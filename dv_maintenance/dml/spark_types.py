@@ -1,14 +1,18 @@
-"""Columns in Arrow types that Spark supports, with the same values."""
+"""Columns in Arrow types that Spark supports, with the same values, and back. UUIDs are text, see ``uuids``."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyarrow import types
 
+from dv_maintenance.dml import uuids
 from dv_maintenance.errors import RefusedError
+from dv_maintenance.tables.model import logical_type
 
 _WIDER: Final = {
     pa.float16(): pa.float32(),
@@ -21,7 +25,15 @@ _WIDER: Final = {
     pa.large_binary(): pa.binary(),
     pa.binary_view(): pa.binary(),
     pa.date64(): pa.date32(),
+    uuids.KIND: pa.string(),
 }
+# As pyspark.sql.pandas.types.to_arrow_type has it: the mark is how Spark knows it.
+VARIANT: Final = pa.struct(
+    [pa.field("value", pa.binary(), False), pa.field("metadata", pa.binary(), False, {b"variant": b"true"})]
+)
+"""A variant in Spark."""
+_PARTS: Final = {each.name for each in VARIANT}
+
 _PRECISION: Final = 38
 
 
@@ -33,8 +45,13 @@ def spark_schema(schema: pa.Schema) -> pa.Schema:
     ------
     RefusedError : a column has a type without such a replacement.
     """
-    fields = [field.with_type(_known(field.type, field.name)).with_nullable(True) for field in schema]
+    fields = [field.with_type(_known(field, field.name)).with_nullable(True) for field in schema]
     return pa.schema(fields, schema.metadata)
+
+
+def value_type(field: pa.Field) -> pa.DataType:
+    """The type of a column's values, where its Arrow type alone may not show it: ``uuids.KIND``, ``VARIANT``."""
+    return {"uuid": uuids.KIND, "variant": VARIANT}.get(logical_type(field), field.type)
 
 
 def for_spark(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
@@ -46,15 +63,13 @@ def for_spark(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """
     if batch.schema.equals(schema):
         return batch
-    columns = [_cast(column, field) for column, field in zip(batch.columns, schema, strict=True)]
+    columns = [_for_spark(column, field) for column, field in zip(batch.columns, schema, strict=True)]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _cast(column: pa.Array, field: pa.Field) -> pa.Array:
-    if column.type == field.type:
-        return column
+def _for_spark(column: pa.Array, field: pa.Field) -> pa.Array:
     try:
-        return column.cast(field.type)
+        return retyped(column, field.type)
     except pa.ArrowInvalid as error:
         raise RefusedError(
             f"column {field.name} has values that Spark's type can't hold: {error}",
@@ -62,20 +77,68 @@ def _cast(column: pa.Array, field: pa.Field) -> pa.Array:
         ) from error
 
 
-def _known(type_: pa.DataType, name: str) -> pa.DataType:
-    def field(inner: pa.Field) -> pa.Field:
-        return inner.with_type(_known(inner.type, name)).with_nullable(True)
+def retyped(array: pa.Array, wanted: pa.DataType) -> pa.Array:
+    """An array in Spark's types in those of the files, or the other way: nested fields with their names there.
+
+    Raises
+    ------
+    pyarrow.ArrowInvalid : a value that the type can't hold.
+    """
+    kind = array.type
+    if types.is_struct(wanted) and types.is_struct(kind):
+        mask = array.is_null() if array.null_count else None
+        if {each.name for each in wanted} == {each.name for each in kind} == _PARTS:
+            # Spark leaves the parts of a null out; in files they are required.
+            inner = [array.field(each.name).cast(each.type).fill_null(b"") for each in wanted]
+        else:
+            inner = [retyped(array.field(at), each.type) for at, each in enumerate(wanted)]
+        return pa.StructArray.from_arrays(inner, fields=list(wanted), mask=mask)
+    if types.is_list(wanted) and types.is_list(kind):
+        rebuild = partial(pa.ListArray.from_arrays, type=wanted)
+        return _with_nulls(array, rebuild, [retyped(array.values, wanted.value_type)])
+    if types.is_map(wanted) and types.is_map(kind):
+        parts = [retyped(array.keys, wanted.key_type), retyped(array.items, wanted.item_type)]
+        return _with_nulls(array, partial(pa.MapArray.from_arrays, type=wanted), parts)
+    if kind == wanted:
+        return array
+    if kind == uuids.STORED and types.is_string(wanted):
+        return uuids.texts_of(array)
+    if types.is_string(kind) and wanted == uuids.STORED:
+        return uuids.stored_of(array)
+    return array.cast(wanted)
+
+
+def _with_nulls(array: pa.Array, rebuild: Callable[..., pa.Array], parts: list[pa.Array]) -> pa.Array:
+    """A list or map array rebuilt with nulls. ``parts``: its values, or keys and items, of the whole buffer."""
+    offsets = array.offsets
+    if array.null_count:
+        nulls = pa.concat_arrays([array.is_null(), pa.array([False])])
+        offsets = pc.if_else(nulls, pa.scalar(None, offsets.type), offsets)
+    return rebuild(offsets, *parts)
+
+
+def _known(field: pa.Field, column: str) -> pa.DataType:
+    """``column``: the name to report."""
+    match logical_type(field):
+        case "variant":
+            return VARIANT
+        case "uuid":
+            return pa.string()
+    type_ = field.type
+
+    def within(inner: pa.Field) -> pa.Field:
+        return inner.with_type(_known(inner, column)).with_nullable(True)
 
     nested: dict[Callable[[pa.DataType], bool], Callable[[], pa.DataType]] = {
-        types.is_dictionary: lambda: _known(type_.value_type, name),
-        types.is_struct: lambda: pa.struct([field(type_.field(at)) for at in range(type_.num_fields)]),
-        types.is_map: lambda: pa.map_(field(type_.key_field).with_nullable(False), field(type_.item_field)),
+        types.is_dictionary: lambda: _known(pa.field(column, type_.value_type), column),
+        types.is_struct: lambda: pa.struct([within(type_.field(at)) for at in range(type_.num_fields)]),
+        types.is_map: lambda: pa.map_(within(type_.key_field).with_nullable(False), within(type_.item_field)),
     }
     for is_such, make in nested.items():
         if is_such(type_):
             return make()
     if types.is_list(type_) or types.is_large_list(type_) or types.is_fixed_size_list(type_):
-        return pa.list_(field(type_.value_field))
+        return pa.list_(within(type_.value_field))
     if types.is_fixed_size_binary(type_):
         return pa.binary()
     if types.is_timestamp(type_):
@@ -84,9 +147,11 @@ def _known(type_: pa.DataType, name: str) -> pa.DataType:
         return pa.duration("us")
     if types.is_decimal256(type_) and type_.precision <= _PRECISION:
         return pa.decimal128(type_.precision, type_.scale)
+    if type_ in _WIDER:
+        return _WIDER[type_]
     if types.is_time(type_) or types.is_decimal256(type_) or isinstance(type_, pa.BaseExtensionType):
         raise RefusedError(
-            f"column {name} has the type {type_}, which Spark lacks",
+            f"column {column} has the type {type_}, which Spark lacks",
             next_step="leave it out of the condition, or delete with the format's own library",
         )
-    return _WIDER.get(type_, type_)
+    return type_

@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -24,6 +23,7 @@ from pyarrow import types
 
 from dv_maintenance.dml.names import quoted
 from dv_maintenance.dml.rows import spark_errors
+from dv_maintenance.dml.spark_types import retyped
 from dv_maintenance.dv import DeletionVector
 from dv_maintenance.engine.spark.workers import in_workers
 from dv_maintenance.engine.writer import RollingWriter, as_optional
@@ -255,9 +255,7 @@ class _Files:
             return
         if change_type is not None:
             columns = {**columns, "_change_type": pa.repeat(pa.scalar(change_type), rows)}
-        stored = [
-            _retyped(columns[name], field.type) for name, field in zip(self._task.columns, self._schema, strict=True)
-        ]
+        stored = [_stored(columns[name], field) for name, field in zip(self._task.columns, self._schema, strict=True)]
         batch = pa.RecordBatch.from_arrays(stored, schema=self._schema)
         own = self._task.partitions
         names = self._partitions(columns, spellings, rows) if own is None else own.names(batch)
@@ -339,28 +337,14 @@ def utc_text(scalar: pa.Scalar) -> str | None:
     return f"{spelled}{when:-%m-%dT%H:%M:%S.%f}Z"
 
 
-def _retyped(array: pa.Array, wanted: pa.DataType) -> pa.Array:
-    """An array from Spark in the type of the files: nested fields with their stored names, timestamps in UTC."""
-    if types.is_struct(wanted):
-        inner = [_retyped(array.field(at), child.type) for at, child in enumerate(wanted)]
-        mask = array.is_null() if array.null_count else None
-        return pa.StructArray.from_arrays(inner, fields=list(wanted), mask=mask)
-    if types.is_list(wanted):
-        rebuild = partial(pa.ListArray.from_arrays, type=wanted)
-        return _with_nulls(array, rebuild, [_retyped(array.values, wanted.value_type)])
-    if types.is_map(wanted):
-        parts = [_retyped(array.keys, wanted.key_type), _retyped(array.items, wanted.item_type)]
-        return _with_nulls(array, partial(pa.MapArray.from_arrays, type=wanted), parts)
-    return array if array.type == wanted else array.cast(wanted)
-
-
-def _with_nulls(array: pa.Array, rebuild: Callable[..., pa.Array], parts: list[pa.Array]) -> pa.Array:
-    """A list or map array rebuilt with nulls. ``parts``: its values, or keys and items, of the whole buffer."""
-    offsets = array.offsets
-    if array.null_count:
-        nulls = pa.concat_arrays([array.is_null(), pa.array([False])])
-        offsets = pc.if_else(nulls, pa.scalar(None, offsets.type), offsets)
-    return rebuild(offsets, *parts)
+def _stored(column: pa.Array, field: pa.Field) -> pa.Array:
+    try:
+        return retyped(column, field.type)
+    except pa.ArrowInvalid as error:
+        raise RefusedError(
+            f"a new value of column {field.name} does not fit its type: {error}",
+            next_step="give a value of the column's type",
+        ) from None
 
 
 def _added_file(body: Mapping[str, Any]) -> AddedFile:

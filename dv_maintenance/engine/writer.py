@@ -20,7 +20,7 @@ from dv_maintenance.engine.protocols import TakesGroups
 from dv_maintenance.engine.scan import open_source
 from dv_maintenance.errors import VerificationError
 from dv_maintenance.tables.fingerprint import RowSums, fingerprint
-from dv_maintenance.tables.model import LOGICAL, REQUIRED, FileKey
+from dv_maintenance.tables.model import REQUIRED, FileKey, logical_type
 from dv_maintenance.tables.work import ScanTask, SourceFile
 
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ def as_optional(schema: pa.Schema) -> pa.Schema:
 
 def _optional(field: pa.Field) -> pa.Field:
     nested, metadata = field.type, field.metadata or {}
-    if b"variant" in (metadata.get(b"dvm:delta"), metadata.get(LOGICAL)):
+    if logical_type(field) == "variant":
         pass  # its parts are required, it is null as a whole
     elif types.is_struct(nested):
         nested = pa.struct([_optional(child) for child in nested])

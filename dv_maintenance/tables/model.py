@@ -56,6 +56,16 @@ LOGICAL = b"dvm:logical"
 ``variant`` for a struct of two required binaries.
 """
 
+DELTA_TYPE = b"dvm:delta"
+"""Metadata of a field of a Delta table: its type, where its Arrow type does not give it. Files have no annotation."""
+
+
+def logical_type(field: pa.Field) -> str:
+    """``uuid``, ``variant``, or another type that the Arrow type of a column does not show; empty if there is none."""
+    metadata = field.metadata or {}
+    return str(metadata.get(LOGICAL, metadata.get(DELTA_TYPE, b"")).decode())
+
+
 # What Hive, Spark and Delta call a null partition value.
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 

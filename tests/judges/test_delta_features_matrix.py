@@ -366,3 +366,39 @@ def test_catalog_managed_tables_are_their_catalogs(golden_copy: Callable[[str], 
     with pytest.raises(UnsupportedFeatureError, match="catalog") as caught:
         open_table(str(path)).snapshot()
     assert "through its catalog" in (caught.value.next_step or "")
+
+
+@pytest.mark.deep
+def test_variants_are_changed_as_by_delta_spark(delta_spark: SparkSession, tmp_path: Path) -> None:
+    feed = table("id BIGINT, p STRING, v VARIANT, s STRUCT<v: VARIANT>", f"{DV}, 'delta.enableChangeDataFeed' = 'true'")
+    value = """parse_json('{"a": ' || id || ', "b": [null, "x"]}')"""
+    fill = f"INSERT INTO {{t}} SELECT id, 'p', if(id % 5 = 0, NULL, {value}), struct({value}) FROM range(40)"
+    made, twin = Made(delta_spark, tmp_path / "t", row(feed, fill, features="variantType")), tmp_path / "twin"
+    shutil.copytree(made.path, twin)
+
+    def both(statement: str, act: Callable[[], object]) -> None:
+        act()
+        made.run(statement, twin)
+        seen = []
+        for path in (made.path, twin):
+            named = f"id, p, to_json(v), to_json(s.v) FROM delta.`{path}`"
+            changes = made.spark.read.option("readChangeFeed", "true").option("startingVersion", 1)
+            feed = changes.format("delta").load(str(path)).selectExpr(
+                "id", "p", "to_json(v) AS v", "to_json(s.v) AS w", "_change_type", "_commit_version"
+            )  # fmt: skip
+            seen.append([sorted(map(str, each.collect())) for each in (made.spark.sql(f"SELECT {named}"), feed)])
+        assert seen[0] == seen[1]
+
+    def updates(sets: dict[str, str], where: str) -> None:
+        given = ", ".join(f"{name} = {value}" for name, value in sets.items())
+        both(f"UPDATE {{t}} SET {given} WHERE {where}", lambda: update(made.table, delta_spark, sets, where))
+
+    updates({"p": "'q'"}, "id % 4 = 1")
+    updates({"v": "s.v", "s": "NULL"}, "variant_get(v, '$.a', 'int') BETWEEN 10 AND 20")
+    where = "variant_get(v, '$.b[1]', 'string') = 'x' AND id % 7 = 3"
+    both(f"DELETE FROM {{t}} WHERE {where}", lambda: delete(made.table, delta_spark, where))
+    source = f"SELECT id + 35 AS id, {value} AS v FROM range(10)"
+    clauses = "WHEN MATCHED THEN UPDATE SET v = s.v WHEN NOT MATCHED THEN INSERT (id, v) VALUES (s.id, s.v)"
+    begun = merge(made.table, delta_spark, source, "t.id = s.id", target_alias="t", source_alias="s")
+    begun = begun.when_matched_update({"v": "s.v"}).when_not_matched_insert({"id": "s.id", "v": "s.v"})
+    both(f"MERGE INTO {{t}} t USING ({source}) s ON t.id = s.id {clauses}", begun.execute)

@@ -245,10 +245,10 @@ def test_a_change_begun_before_a_purge_and_committed_after_it(
     begun, go = str(tmp_path / "begun"), str(tmp_path / "go")
 
     def held(_: int) -> bool:
-        with open(begun, "w"):  # noqa: PTH123 - runs in Spark's worker, by value
+        with open(begun, "w"):
             pass
         until = time.time() + 120
-        while not os.path.exists(go) and time.time() < until:  # noqa: PTH110
+        while not os.path.exists(go) and time.time() < until:
             time.sleep(0.02)
         return True
 

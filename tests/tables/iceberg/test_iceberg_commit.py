@@ -31,6 +31,7 @@ from dv_maintenance.tables.model import FileKey
 from dv_maintenance.tables.table import CommitOutcome, Replacement
 from dv_maintenance.tables.work import RewriteBin
 from dv_maintenance.testing.backends import IcebergBackend
+from dv_maintenance.testing.iceberg_builder import IcebergBuilder
 
 REFUSED = {
     "avro_dv": "must be avro",
@@ -126,6 +127,18 @@ def test_what_has_an_unknown_type_is_not_stored(laid_copy: Callable[[str], Path]
     assert rows_of(table) == rows
     with pytest.raises(RefusedError, match="never holds values of unknown type"):
         table.check_writable(table.snapshot(), "update")
+
+
+@pytest.mark.parametrize("kind", ["variant", {"type": "struct", "fields": [{"id": 2, "name": "a", "type": "variant"}]}])
+def test_variants_that_are_to_be_shredded(tmp_path: Path, kind: Any) -> None:
+    """Refused before any file is opened, so that a plan and a dry run know."""
+    builder = IcebergBuilder(tmp_path)
+    builder.create({"v": kind}, properties={"write.parquet.shred-variants": "true"})
+    table = opened(tmp_path)
+    for operation in ("rewrite", "update", "merge"):
+        with pytest.raises(RefusedError, match=r"v holds shredded variants \(write.parquet.shred-variants\)"):
+            table.check_writable(table.snapshot(), operation)
+    table.check_writable(table.snapshot(), "delete")
 
 
 @pytest.mark.parametrize(("name", "reason"), REFUSED.items())

@@ -18,14 +18,13 @@ import orjson
 import pyarrow as pa
 
 from dv_maintenance.errors import DamagedTableError, RefusedError
-from dv_maintenance.tables.model import LIMITED, REQUIRED
+from dv_maintenance.tables.model import DELTA_TYPE, LIMITED, REQUIRED
 
 if TYPE_CHECKING:
     from dv_maintenance.tables.delta.log.actions import Metadata
 
 _SOURCE: Final = b"dvm:source"
 _FIELD_ID: Final = b"PARQUET:field_id"
-_KIND: Final = b"dvm:delta"
 _COMMENT: Final = b"comment"
 
 # Maximum nesting of types. Spark's own limits are far lower; the limit of Python's stack is not far above.
@@ -126,7 +125,7 @@ def partition_physical_names(metadata: Metadata) -> dict[str, str]:
 
 def delta_kind(field: pa.Field) -> str | None:
     """``variant``, ``udt``, ``collated``, ``nanos`` or ``geo``: what Arrow's type does not show, or Spark lacks."""
-    kind = (field.metadata or {}).get(_KIND)
+    kind = (field.metadata or {}).get(DELTA_TYPE)
     return None if kind is None else kind.decode()
 
 
@@ -176,7 +175,7 @@ class _Arrow:
         if field_id is not None:
             metadata[_FIELD_ID] = str(field_id).encode()
         if self.kind is not None:
-            metadata[_KIND] = self.kind.encode()
+            metadata[DELTA_TYPE] = self.kind.encode()
         if comment:
             metadata[_COMMENT] = comment.encode(errors="replace")
         if limited:

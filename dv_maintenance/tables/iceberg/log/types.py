@@ -76,7 +76,7 @@ class Schema:
 
 
 def plain(schema: pa.Schema) -> pa.Schema:
-    """The schema as users see it, without field ids and defaults."""
+    """The schema as users see it, without field ids and defaults, but with what Arrow's types do not show."""
     return pa.schema([_without_metadata(each) for each in schema])
 
 
@@ -88,7 +88,8 @@ def _without_metadata(field: pa.Field) -> pa.Field:
         kind = pa.map_(_without_metadata(kind.key_field), _without_metadata(kind.item_field))
     elif pa.types.is_list(kind):
         kind = pa.list_(_without_metadata(kind.value_field))
-    return pa.field(field.name, kind, field.nullable)
+    logical = (field.metadata or {}).get(LOGICAL)
+    return pa.field(field.name, kind, field.nullable, {LOGICAL: logical} if logical else None)
 
 
 def without_unknown(field: pa.Field) -> pa.Field | None:

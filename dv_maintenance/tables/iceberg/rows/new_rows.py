@@ -14,6 +14,7 @@ from dv_maintenance.tables.iceberg.log.types import LINEAGE, ROW_ID
 from dv_maintenance.tables.iceberg.rows.rewrite_tasks import codec_of
 from dv_maintenance.tables.iceberg.rows.tasks import scan_metadata
 from dv_maintenance.tables.iceberg.rows.transforms import NewPartitions
+from dv_maintenance.tables.model import logical_type
 from dv_maintenance.tables.rows import RowRules, RowWriteTask, row_id_name
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def row_rules(snapshot: IcebergSnapshot) -> RowRules:
         name = _quoted(field.name)
         if not field.nullable:
             not_null.append(name)
-        if demands := list(_demands(name, field.type, 0)):
+        if demands := list(_demands(name, field, 0)):
             checks[f"required fields within {field.name}"] = " AND ".join(demands)
     defaults, fixed = {}, {}
     schemas = snapshot.metadata.body.get("schemas") or []
@@ -41,7 +42,8 @@ def row_rules(snapshot: IcebergSnapshot) -> RowRules:
     for body, field in zip(current["fields"], snapshot.table_schema.arrow, strict=False):
         if (value := body.get("write-default")) is None:
             continue
-        literal = _literal(value, field.type)
+        # A UUID is text in Spark.
+        literal = _literal(value, pa.string() if logical_type(field) == "uuid" else field.type)
         if literal is None:
             fixed[field.name] = "it has a default value of a nested type"
         else:
@@ -59,14 +61,17 @@ def _quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-def _demands(value: str, kind: pa.DataType, depth: int) -> Iterator[str]:
+def _demands(value: str, field: pa.Field, depth: int) -> Iterator[str]:
     """Conditions that a value must fulfil because of required fields within it. One that is null fulfils them."""
+    kind = field.type
+    if logical_type(field) == "variant":
+        return  # Spark writes both of its parts
     if types.is_struct(kind):
         for each in kind:
             inner = f"{value}.{_quoted(each.name)}"
             if not each.nullable:
                 yield f"({value} IS NULL OR {inner} IS NOT NULL)"
-            yield from _demands(inner, each.type, depth)
+            yield from _demands(inner, each, depth)
         return
     if types.is_map(kind):
         parts = [(f"map_keys({value})", kind.key_field), (f"map_values({value})", kind.item_field)]
@@ -76,7 +81,7 @@ def _demands(value: str, kind: pa.DataType, depth: int) -> Iterator[str]:
         return
     for array, each in parts:
         one = f"x{depth}"
-        demands = list(_demands(one, each.type, depth + 1))
+        demands = list(_demands(one, each, depth + 1))
         if not each.nullable:
             demands.append(f"{one} IS NOT NULL")
         if demands:
