@@ -47,12 +47,13 @@ def entry(args: Namespace, out: Output) -> TableSettings | None:
             )
         return None
     if "entry" not in args:
-        args.entry = _read_entry(args, out)
+        config, args.entry = _read_entry(args, out)
+        args.spark = config.spark
     found: TableSettings = args.entry
     return found
 
 
-def _read_entry(args: Namespace, out: Output) -> TableSettings:
+def _read_entry(args: Namespace, out: Output) -> tuple[WatchConfig, TableSettings]:
     if getattr(args, "policy", None) or args.storage_option or args.format:
         raise UsageError(
             "the file has the policies and storage options of its tables",
@@ -67,8 +68,8 @@ def _read_entry(args: Namespace, out: Output) -> TableSettings:
     configs = [config for config, _ in WatchConfig.read(args.table)]
     hide(configs, out)
     # Folders are searched only for a table that is not listed.
-    listed = (each for config in configs for each in config.tables if each.name == args.name)
-    return next(listed, None) or table_called(WatchConfig.load_all(args.table), args.name)[1]
+    listed = ((config, each) for config in configs for each in config.tables if each.name == args.name)
+    return next(listed, None) or table_called(WatchConfig.load_all(args.table), args.name)
 
 
 def hide(configs: Iterable[WatchConfig], out: Output) -> None:
@@ -107,10 +108,15 @@ def lean_memory() -> None:
 
 
 def open_engine(args: Namespace) -> AbstractContextManager[Engine]:
-    """The engine of a verb, closed at the end. Spark starts with the first task."""
+    """The engine of a verb, closed at the end: that of the file of its table, unless ``--engine`` names another one.
+    Spark starts with the first task.
+    """
     from dv_maintenance.engine import get_engine
 
-    return closing(get_engine(args.engine))
+    own = getattr(args, "spark", None)
+    if own is None or own.resource is not None:
+        return closing(get_engine(args.engine or "spark"))
+    return closing(get_engine(args.engine or own.engine, own.master, own.conf))
 
 
 @contextmanager

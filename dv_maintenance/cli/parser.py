@@ -146,7 +146,7 @@ def _table(verb: _Parser) -> None:
 
 def _access(verb: _Parser) -> None:
     # Every verb accepts these, so that a script can pass the same options to all. Spark starts only where it is needed.
-    verb.add_argument("--engine", choices=ENGINES, default="spark", help="default: %(default)s")
+    verb.add_argument("--engine", choices=ENGINES, help="default: that of the file of tables, or spark")
     _storage(verb)
 
 
@@ -155,8 +155,7 @@ def _sql_access(verb: _Parser) -> None:
         "--engine",
         type=with_sql,
         metavar="{spark,auto}",
-        default="spark",
-        help="values and clauses are Spark SQL: either means Spark (default: %(default)s)",
+        help="values and clauses are Spark SQL: either means Spark (default: that of the file of tables, or spark)",
     )
     _storage(verb)
 

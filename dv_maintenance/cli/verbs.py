@@ -194,8 +194,14 @@ def cluster(args: Namespace, out: Output) -> int:
 
 def _rewrite(args: Namespace, out: Output, doing: str, request: verbs.RewriteRequest) -> int:
     target = open_table(args, out)
+    own = entry(args, out)
+    reads = None
+    if own is not None:
+        from dv_maintenance.service.inspection import reads_now
+
+        reads = reads_now(own)
     with working(args, out, "planning" if request.dry_run else doing) as (engine, step):
-        outcome = verbs.rewrite(target, lambda: engine, request, on_progress=step)
+        outcome = verbs.rewrite(target, lambda: engine, request, reads=reads, on_progress=step)
     return _print_plan(outcome, args, out) if request.dry_run else _print(outcome, out)
 
 

@@ -70,17 +70,10 @@ class SparkResource(LazyPySparkResource):  # type: ignore[misc]  # which has no 
     def get_engine(self) -> Engine:
         """The engine of this run. Starts no session yet."""
         if self._engine is None:
-            if self.engine == "local":
-                from dv_maintenance.engine.local import LocalEngine
+            from dv_maintenance.engine import get_engine
 
-                self._engine = LocalEngine()
-            else:
-                from dv_maintenance.engine.auto import AutoEngine
-                from dv_maintenance.engine.spark import SparkEngine
-
-                conf = {name: _text(value) for name, value in flatten_dict(self.spark_config)}
-                spark = SparkEngine(master=self.master, conf=conf)
-                self._engine = AutoEngine(spark) if self.engine == "auto" else spark
+            conf = {name: _text(value) for name, value in flatten_dict(self.spark_config)}
+            self._engine = get_engine(self.engine, self.master, conf)
         engine: Engine = self._engine
         return engine
 

@@ -70,8 +70,10 @@ def rows_read_of(engine: Engine) -> int | None:
     return engine.rows_read if isinstance(engine, CountingEngine) else None
 
 
-def get_engine(name: str) -> Engine:
-    """A new engine with its default settings. Starts nothing before the first run.
+def get_engine(name: str, master: str | None = None, conf: Mapping[str, str] | None = None) -> Engine:
+    """A new engine. Starts nothing before the first run.
+
+    master, conf : see ``SparkEngine``.
 
     Raises
     ------
@@ -80,7 +82,7 @@ def get_engine(name: str) -> Engine:
     if name == "spark":
         from dv_maintenance.engine.spark import SparkEngine
 
-        return SparkEngine()
+        return SparkEngine(master=master, conf=conf)
     if name == "local":
         from dv_maintenance.engine.local import LocalEngine
 
@@ -89,5 +91,5 @@ def get_engine(name: str) -> Engine:
         from dv_maintenance.engine.auto import AutoEngine
         from dv_maintenance.engine.spark import SparkEngine
 
-        return AutoEngine(SparkEngine())
+        return AutoEngine(SparkEngine(master=master, conf=conf))
     raise UsageError(f"unknown engine {name!r}", next_step=f"choose one of {', '.join(ENGINES)}")

@@ -9,9 +9,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from support.spark_log import SparkLog
 
 from dv_maintenance import cli
 from dv_maintenance.cli import parser
+from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.tables import open_table
 from dv_maintenance.testing.delta_builder import DeltaBuilder
 
@@ -59,6 +61,38 @@ def test_a_table_has_its_settings(file: Path, capsys: pytest.CaptureFixture[str]
     # After an option, argparse takes a name for an argument too many.
     assert shown(capsys, "history", file, "--limit", "1", "shop/orders")["versions"][0]["version"] == 3
     assert parser.parse(["engine-sql", str(file), "shop/orders", "optimize"]).name == "shop/orders"
+
+
+def test_the_engine_of_the_file(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+
+    def get_engine(*given: Any) -> LocalEngine:
+        asked.append(given)
+        return LocalEngine()
+
+    monkeypatch.setattr("dv_maintenance.engine.get_engine", get_engine)
+    file.write_text(file.read_text() + "spark: {engine: auto, master: 'local[1]', conf: {spark.driver.memory: 2g}}\n")
+    for words in ([], ["--engine", "local"]):
+        assert cli.main(["purge", str(file), "shop/orders", "--dry-run", *words]) == 0
+    settings = ("local[1]", {"spark.driver.memory": "2g"})
+    assert asked == [("auto", *settings), ("local", *settings)]
+    assert cli.main(["purge", str(file.parent / "lake" / "orders"), "--dry-run"]) == 0
+    assert asked[2:] == [("spark",)]
+
+
+def test_the_reads_of_a_table_decide(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = SparkLog()
+    for _ in range(300):
+        log.time += 600_000
+        log.read((file.parent / "lake" / "orders").as_uri())
+    (file.parent / "events").mkdir()
+    (file.parent / "events" / "app-1").write_bytes(log.bytes())
+    file.write_text(
+        file.read_text().replace("policy: {max_deleted_ratio: 0.5, ", "reads: {spark_events: events}, policy: {")
+    )
+    said = dvm(capsys, "apply", file, "shop/orders", "--dry-run")
+    assert "Decided by 143.5 reads a day (spark event logs)" in said
+    assert "event logs: the last event is of" in said
 
 
 def test_a_vacuum_keeps_what_the_policy_keeps(file: Path, capsys: pytest.CaptureFixture[str]) -> None:

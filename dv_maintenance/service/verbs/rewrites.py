@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from dv_maintenance.maintenance.planning.policy import Policy
     from dv_maintenance.maintenance.rewriting import RewriteRequest
     from dv_maintenance.service.engines import EngineOf, OnProgress
+    from dv_maintenance.service.inspection import ReadsNow
     from dv_maintenance.service.outcome import Outcome
     from dv_maintenance.tables.model import Snapshot
     from dv_maintenance.tables.table import Table
@@ -52,12 +54,18 @@ def rewrite_planned(
     table: Table,
     engine: EngineOf,
     request: RewriteRequest,
+    reads: ReadsNow | None,
     on_progress: OnProgress | None,
     snapshot: Snapshot | None,
 ) -> Outcome:
     """See ``rewriting.rewrite``. ``snapshot``: the newest version, if it was just read."""
     snapshot = snapshot or table.snapshot()
-    plan = requested(table, snapshot, request, listed=KEPT_LISTED if request.dry_run else KEPT_SHOWN)
+    now = time.time_ns() // 1_000_000
+    known, warnings = (None, ()) if reads is None or request.policy is None else reads(now)
+    for warning in warnings:
+        _log.warning("%s: %s", table.uri, warning)
+    listed = KEPT_LISTED if request.dry_run else KEPT_SHOWN
+    plan = requested(table, snapshot, request, reads=known, now=now, listed=listed)
     if request.policy is not None and not request.partitions:
         warn_missing(snapshot, request.policy)
     done = _run(table, engine, plan, request.dry_run, on_progress, snapshot)

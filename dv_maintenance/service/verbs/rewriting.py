@@ -11,6 +11,7 @@ from dv_maintenance.service.reports.work import of_nothing
 
 if TYPE_CHECKING:
     from dv_maintenance.service.engines import EngineOf, OnProgress
+    from dv_maintenance.service.inspection import ReadsNow
     from dv_maintenance.service.outcome import Outcome
     from dv_maintenance.tables.table import Table
 
@@ -20,10 +21,16 @@ _log = logging.getLogger(__name__)
 
 
 def rewrite(
-    table: Table, engine: EngineOf, request: RewriteRequest, *, on_progress: OnProgress | None = None
+    table: Table,
+    engine: EngineOf,
+    request: RewriteRequest,
+    *,
+    reads: ReadsNow | None = None,
+    on_progress: OnProgress | None = None,
 ) -> Outcome:
     """Plan what the request says, and run the plan.
 
+    reads : finds the reads of the table, for plans by a policy; ``None``: only the policy knows them.
     on_progress : ``None``: progress goes to the log.
 
     Raises
@@ -42,4 +49,4 @@ def rewrite(
             return of_nothing(nothing)
     from dv_maintenance.service.verbs.rewrites import rewrite_planned
 
-    return rewrite_planned(table, engine, request, on_progress, snapshot)
+    return rewrite_planned(table, engine, request, reads, on_progress, snapshot)
