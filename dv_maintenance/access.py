@@ -97,7 +97,12 @@ class Access:
     def open_input(self, path: str) -> pa.NativeFile:
         import pyarrow as pa
 
-        return pa.OSFile(path, "rb")
+        try:
+            return pa.OSFile(path, "rb")
+        except OSError as error:  # Arrow's own error for a folder has no number
+            if os.path.isdir(path):
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path) from error
+            raise
 
     def open_output(self, path: str) -> pa.NativeFile:
         import pyarrow as pa

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from dv_maintenance.errors import DamagedTableError, RefusedError
 from dv_maintenance.resources import raise_if_refused
-from dv_maintenance.storage.failures import storage_failure
+from dv_maintenance.storage.failures import NotAFileError, storage_failure
 
 _RESTORE: Final = "restore the file, or remove it from the table"
 
@@ -22,8 +22,9 @@ def reading(uri: str, kind: str = "Parquet") -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:
+        problem = "is a folder" if isinstance(error, NotAFileError) else "does not exist"
         raise DamagedTableError(
-            f"{uri} is named by the table's log, but does not exist",
+            f"{uri} is named by the table's log, but {problem}",
             next_step="restore the file; if a vacuum removed it, restore an older version of the table",
         ) from error
     except (pa.ArrowException, MemoryError, RuntimeError, OSError) as error:

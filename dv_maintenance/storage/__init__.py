@@ -22,6 +22,7 @@ from dv_maintenance.storage.failures import (
     Cause,
     FileExistsAlreadyError,
     Handle,
+    name_taken,
     storage_errors,
     storage_failure,
     whole,
@@ -384,8 +385,11 @@ class Storage(Place):
         ------
         FileExistsAlreadyError
             the name is taken.
+        RefusedError
+            a folder has the name.
         """
         self.check_target(path)
+        self._check_free(path)
         if not self.is_local:
             self.prove_put_if_absent(path.rpartition("/")[0])
         store, key = self._at(path, write=True)
@@ -404,6 +408,11 @@ class Storage(Place):
                 # A full disk leaves a part of the file. If it can't be removed, the outcome is still certain.
                 with suppress(OSError):
                     self.access.unlink(staged)
+
+    def _check_free(self, path: str) -> None:
+        """Refuse a name that a folder has: no other writer made it, so trying again does not help."""
+        if self.is_folder(path):
+            raise name_taken(self.uri, path)
 
     def prove_put_if_absent(self, folder: str, *, anyhow: bool = False) -> None:
         """Test the put-if-absent of an unknown store, once per process, before the first commit: put an object twice

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from dv_maintenance.errors import (
     DvMaintenanceError,
+    RefusedError,
     StorageDeniedError,
     StorageError,
     StorageUnavailableError,
@@ -23,11 +24,25 @@ class FileExistsAlreadyError(StorageUnavailableError, FileExistsError):
     """A put-if-absent found the name taken."""
 
 
+class NotAFileError(FileNotFoundError):
+    """A folder has the name of a file. Where the file is needed, it is missing."""
+
+
 class Cause(Exception):  # noqa: N818 - it represents an error of another library
     """The error of a storage client, redacted: causes are printed and stored with the errors that they led to."""
 
     def __init__(self, error: BaseException) -> None:
         super().__init__(redacted(f"{type(error).__name__}: {without_answers(str(error))}"))
+
+
+def name_taken(table: str, path: str) -> RefusedError:
+    """A folder has the name of a file that has to be written."""
+    return RefusedError(
+        f"{path} is a folder, and a file of this name has to be written",
+        table=table,
+        done="nothing was committed",
+        next_step="move the folder to another place; then run again",
+    )
 
 
 @contextmanager
@@ -39,6 +54,8 @@ def storage_errors(path: str) -> Iterator[None]:
         raise
     except NotADirectoryError as error:
         raise FileNotFoundError(path) from error
+    except IsADirectoryError as error:
+        raise NotAFileError(path) from error
     except Exception as error:
         if _is_name_taken(error):
             raise FileExistsAlreadyError(f"{path} exists already") from error

@@ -146,6 +146,10 @@ class Place:
         """The path on local disk. Only for ``is_local`` places."""
         return unquote(path[7:]) if path.startswith("file://") else os.path.join(self._root, path)
 
+    def is_folder(self, path: str) -> bool:
+        """Whether there is a folder of this name on local disk, where a file should be."""
+        return self.on_disk(path) and os.path.isdir(self.local(path))
+
     def on_disk(self, path: str) -> bool:
         """Whether a path is on local disk."""
         return path.startswith("file://") if "://" in path else self.is_local

@@ -96,6 +96,7 @@ class Rehearsal(Storage):
 
     def create(self, path: str, data: bytes, *, staging: str | None = None) -> None:
         self.check_target(path)
+        self._check_free(path)
         if self.exists(path):
             raise FileExistsAlreadyError(f"{path} exists already")
         self.put(path, data, staging=staging)

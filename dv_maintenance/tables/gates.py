@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from dv_maintenance.errors import StorageDeniedError, VerificationError
+from dv_maintenance.storage.failures import name_taken
 from dv_maintenance.storage.rehearsal import Rehearsal
 from dv_maintenance.tables.registry import known_format
 
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.work import OutputFile
 
 _HEAD_THREADS: Final = 16
+# Names of versions: Delta, Iceberg, Lance, Paimon.
+_VERSION: Final = re.compile(r"\d{20}\.json|v\d+(?:\.gz)?\.metadata\.json|\d+\.manifest|snapshot-\d+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +43,7 @@ def check_committable(table: Table, *, dry_run: bool = False) -> None:
 
     Raises
     ------
-    RefusedError : a folder that a commit writes to is a link.
+    RefusedError : a folder that a commit writes to is a link, or a folder has the name of a version.
     StorageDeniedError : the storage would deny the commit.
     """
     known = known_format(table.format)
@@ -50,6 +54,8 @@ def check_committable(table: Table, *, dry_run: bool = False) -> None:
         except StorageDeniedError as error:
             error.table = table.uri
             raise
+        if storage.on_disk(folder) and (taken := next(filter(_VERSION.fullmatch, storage.folders(folder)), None)):
+            raise name_taken(table.uri, f"{folder}/{taken}")
 
 
 def check_replacements(

@@ -16,6 +16,7 @@ from dv_maintenance.storage.sizes import stored_sizes
 from dv_maintenance.tables.fsck import row_numbers
 
 if TYPE_CHECKING:
+    from dv_maintenance.storage import Storage
     from dv_maintenance.tables.fsck import FsckTable
     from dv_maintenance.tables.model import Snapshot
 
@@ -65,27 +66,30 @@ def quick_check(
     exact = flags(needed["exact"])
     stored = found[places]
     wrong = (stored == _UNKNOWN) | ((wanted != _UNKNOWN) & np.where(exact, stored != wanted, stored < wanted))
-    faults = _faults(needed, places, paths, found, np.flatnonzero(wrong)) if wrong.any() else ()
+    faults = _faults(table.storage, needed, places, paths, found, np.flatnonzero(wrong)) if wrong.any() else ()
     _, firsts = np.unique(places, return_index=True)
     kinds_of = pc.value_counts(needed["kind"].cast(pa.string()).take(row_numbers(firsts))).to_pylist()
     files = {each["values"]: each["counts"] for each in kinds_of}
     return QuickCheck(needed, files, int(found[found > 0].sum()), faults)
 
 
-def _faults(needed: pa.Table, places: Any, paths: list[str], found: Any, wrong: Any) -> tuple[Fault, ...]:
+def _faults(
+    storage: Storage, needed: pa.Table, places: Any, paths: list[str], found: Any, wrong: Any
+) -> tuple[Fault, ...]:
     """One fault per path, with every live file that needs it: if a DV file is gone, so are all DVs in it."""
     rows = needed.take(row_numbers(wrong)).to_pylist()
     by_path: dict[int, list[dict[str, Any]]] = {}
     for place, row in zip(places[wrong].tolist(), rows, strict=True):
         by_path.setdefault(place, []).append(row)
-    return tuple(_fault(paths[place], int(found[place]), each) for place, each in by_path.items())
+    return tuple(_fault(storage, paths[place], int(found[place]), each) for place, each in by_path.items())
 
 
-def _fault(path: str, size: int, rows: list[dict[str, Any]]) -> Fault:
+def _fault(storage: Storage, path: str, size: int, rows: list[dict[str, Any]]) -> Fault:
     files = tuple(row["file"] for row in rows if row["file"] is not None)
     kind = rows[0]["kind"]
     if size == _UNKNOWN:
-        return Fault(path, kind, MISSING, "it does not exist", files)
+        reason = "it is a folder" if storage.is_folder(path) else "it does not exist"
+        return Fault(path, kind, MISSING, reason, files)
     if rows[0]["exact"]:
         return Fault(path, kind, SIZE, f"it has {size:,} bytes, the log says {rows[0]['size']:,}", files)
     end = max(row["size"] for row in rows)
