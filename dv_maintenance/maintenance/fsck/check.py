@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import reduce
 from typing import TYPE_CHECKING, Final
 
@@ -14,6 +15,7 @@ from dv_maintenance.maintenance.fsck.owners import owners_of, remedies_of_owners
 from dv_maintenance.maintenance.fsck.quick import QuickCheck, quick_check
 from dv_maintenance.maintenance.fsck.report import Damage, FsckReport
 from dv_maintenance.remedies import run
+from dv_maintenance.tables.capabilities import RestorableTable
 from dv_maintenance.tables.file_log import FileLogTable
 from dv_maintenance.tables.fsck import DATA, DV, INDEX, WAITING, FsckTable, LogFault, Repair, row_numbers
 from dv_maintenance.tables.guard import VacuumRequest
@@ -122,6 +124,7 @@ def _of_log(table: FsckTable, version: int | None, damage: DamagedTableError, *,
         if damage.next_step is None
         else (Repair(_sentence(str(damage.next_step)), None, "It depends on what is restored."),)
     )
+    back = _restorable(table) if version is None else ()
     return FsckReport(
         table=table.uri,
         format=table.format,
@@ -138,7 +141,7 @@ def _of_log(table: FsckTable, version: int | None, damage: DamagedTableError, *,
         files_damaged=0,
         live_rows_damaged=None,
         damage=(found,),
-        remedies=(_COPY_BACK, *further),
+        remedies=(_COPY_BACK, *back, *further),
     )
 
 
@@ -308,6 +311,23 @@ def _back_to(table: FsckTable, since: Iterable[int | None]) -> int | None:
             return back
         since = _since(table, older, faults)
     return None
+
+
+def _restorable(table: FsckTable) -> tuple[Repair, ...]:
+    """The newest of the last versions that a restore accepts, though the newest version of all can't be read."""
+    if not isinstance(table, RestorableTable):
+        return ()
+    try:
+        newest = table.version()
+        for back in range(newest - 1, max(newest - 1 - _ATTEMPTS, -1), -1):
+            with suppress(DvMaintenanceError):
+                table.restore(version=back, dry_run=True)
+                lost = f"Everything committed after version {back}."
+                how = f"Restore version {back}, the newest that can be read."
+                return (Repair(how, run("restore", table.uri, version=back), lost),)
+    except DvMaintenanceError:
+        pass  # the log itself is gone
+    return ()
 
 
 def _remedies(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from dv_maintenance.errors import DamagedTableError, RefusedError, UnsupportedFeatureError, UsageError
 from dv_maintenance.remedies import Remedy, run
-from dv_maintenance.tables.delta.log.actions import FEATURE_READER, FEATURE_WRITER, Protocol
+from dv_maintenance.tables.delta.log.actions import FEATURE_READER, FEATURE_WRITER, Metadata, Protocol
 from dv_maintenance.tables.delta.log.ratified import RatifiedStorage
 from dv_maintenance.tables.delta.permissions import check_permitted
 from dv_maintenance.tables.delta.rows.shredded import SHREDDING
@@ -93,6 +93,8 @@ _UNFIT: Final = {
     # Adds files as they were, including their DVs.
     "restore": {**_NO_DELETE, "icebergCompatV3": "older files need not have its layout"},
 }
+UNSTAMPED: Final = "the table has in-commit timestamps, but this commit does not begin with one"
+
 _OPERATIONS: Final = (*_UNFIT, "vacuum", "log", "manifest")
 
 # Deleting unreferenced files and writing manifests change no data file, so features about files do not matter.
@@ -205,6 +207,8 @@ def check_writable(storage: Storage, snapshot: DeltaSnapshot, operation: str) ->
             version=snapshot.version,
             next_step=f"vacuum still works; for the {operation} use the engine that wrote the table",
         )
+    if operation in {"rewrite", "delete", "update", "merge"}:
+        _check_columns(snapshot)
     if operation in {"delete", "update", "merge"}:
         _check_not_append_only(snapshot, operation)
     if operation == "manifest":
@@ -213,12 +217,40 @@ def check_writable(storage: Storage, snapshot: DeltaSnapshot, operation: str) ->
         _check_not_uniform(snapshot, operation)
     if operation not in {"vacuum", "log", "restore"}:  # a restore repairs it
         check_single(snapshot)
+    if operation not in {"vacuum", "log", "restore", "manifest"}:
+        check_stamped(snapshot)
 
 
 def check_schema(snapshot: DeltaSnapshot) -> None:
     """Raise DamagedTableError for a version whose log has no schema: its files can be counted, but not read."""
     if not snapshot.metadata.schema_string:
         raise DamagedTableError(NO_SCHEMA, table=snapshot.table, version=snapshot.version)
+
+
+def stamps(metadata: Metadata) -> bool:
+    """Whether commits must have in-commit timestamps (protocol: In-Commit Timestamps)."""
+    return metadata.configuration.get("delta.enableInCommitTimestamps", "false").lower() == "true"
+
+
+def lacks_stamp(snapshot: DeltaSnapshot) -> bool:
+    """Whether the version's commit lacks the in-commit timestamp that it must have."""
+    return snapshot.in_commit_timestamp is None and snapshot.segment.commit and stamps(snapshot.metadata)
+
+
+def check_stamped(snapshot: DeltaSnapshot) -> None:
+    """Raise DamagedTableError if the version's commit lacks its in-commit timestamp, as Spark does: the next one must
+    be later.
+    """
+    if lacks_stamp(snapshot):
+        raise DamagedTableError(
+            UNSTAMPED,
+            table=snapshot.table,
+            version=snapshot.version,
+            next_step=Remedy(
+                "restore an older version ({}); its commit has one again",
+                (run("restore", snapshot.table, version=snapshot.version - 1),),
+            ),
+        )
 
 
 def check_single(snapshot: DeltaSnapshot) -> None:
@@ -246,6 +278,18 @@ def _refuse_known(features: Iterable[str], table: str, version: int | None = Non
         version=version,
         next_step=_LEFT_ALONE[known[0]][1],
     )
+
+
+def _check_columns(snapshot: DeltaSnapshot) -> None:
+    if not len(snapshot.schema) and snapshot.files.num_rows:
+        raise RefusedError(
+            "the table has files but no columns: a rewrite would lose all their values",
+            table=snapshot.table,
+            version=snapshot.version,
+            next_step=Remedy(
+                "add a column, or restore a version with columns: see {}", (run("history", snapshot.table),)
+            ),
+        )
 
 
 def _check_not_append_only(snapshot: DeltaSnapshot, operation: str) -> None:

@@ -10,15 +10,15 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dv_maintenance.errors import DamagedTableError, DvMaintenanceError
+from dv_maintenance.errors import DamagedTableError, DvMaintenanceError, RefusedError
 from dv_maintenance.files.arrays import bools
 from dv_maintenance.storage import Storage
-from dv_maintenance.tables.delta.features import check_readable
+from dv_maintenance.tables.delta.features import UNSTAMPED, check_readable, stamps
 from dv_maintenance.tables.delta.log.actions import Metadata, Protocol, Transaction
 from dv_maintenance.tables.delta.log.ratified import RatifiedStorage
 from dv_maintenance.tables.delta.log.replay import TOMBSTONE_COLUMNS, State, first_of_each, replay, tombstone_table
 from dv_maintenance.tables.delta.log.segment import LogSegment, read_commit, segment
-from dv_maintenance.tables.delta.rows.files import ADD_COLUMNS, duplicate_paths, files_table
+from dv_maintenance.tables.delta.rows.files import ADD_COLUMNS, duplicate_paths, files_table, unchecked_files
 from dv_maintenance.tables.delta.rows.schema import arrow_schema
 from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
 from dv_maintenance.tables.model import left_to
@@ -44,6 +44,33 @@ def load_snapshot(storage: Storage, version: int | None = None) -> DeltaSnapshot
     DamagedTableError : names the file that cannot be trusted.
     """
     return _snapshot(storage, *replayed(storage, version))
+
+
+def load_to_leave(storage: Storage) -> DeltaSnapshot:
+    """The newest version, for a restore that replaces it: as :func:`load_snapshot`, but its adds and its schema may be
+    wrong. Of such a version, ``files`` has only what removes need, and ``schema`` is empty.
+
+    Raises as :func:`load_snapshot`, if the log itself can't be read.
+    """
+    try:
+        return load_snapshot(storage)
+    except (DamagedTableError, RefusedError) as error:
+        damage: DvMaintenanceError = error
+    files, state, warnings = replayed(storage, None)
+    if state.protocol is None or state.metadata is None:
+        raise damage
+    check_readable(state.protocol, table=storage.uri, managed=isinstance(storage, RatifiedStorage))
+    return snapshot_of(
+        storage,
+        files,
+        unchecked_files(state.adds),
+        protocol=state.protocol,
+        metadata=state.metadata,
+        domains=state.domains,
+        transactions=state.transactions,
+        schema=pa.schema([]),
+        warnings=(*warnings, damage.message),
+    )
 
 
 def load_with_tombstones(storage: Storage) -> tuple[DeltaSnapshot, pa.Table]:
@@ -107,13 +134,17 @@ def snapshot_of(
     metadata: Metadata,
     domains: Mapping[str, str],
     transactions: Mapping[str, Transaction],
+    schema: pa.Schema | None = None,
     duplicates: tuple[str, ...] = (),
     warnings: tuple[str, ...] = (),
 ) -> DeltaSnapshot:
-    """The snapshot of a version, built from its live files and the rest of its state. Raises DamagedTableError."""
+    """The snapshot of a version, built from its live files and the rest of its state. ``schema``: instead of the one in
+    the metadata. Raises DamagedTableError.
+    """
     try:
         # Without a schema the files can still be counted; operations that need it refuse.
-        schema = arrow_schema(metadata) if metadata.schema_string else pa.schema([])
+        if schema is None:
+            schema = arrow_schema(metadata) if metadata.schema_string else pa.schema([])
     except DvMaintenanceError as error:
         error.table, error.version = storage.uri, files.version
         raise
@@ -128,6 +159,8 @@ def snapshot_of(
     optimizer = storage.catalog.optimizer() if isinstance(storage, RatifiedStorage) else ""
     notes = (left_to(optimizer),) if optimizer else ()
     in_commit = _in_commit_timestamp(storage, files, metadata)
+    if in_commit is None and files.commit and stamps(metadata):
+        warnings = (*warnings, UNSTAMPED)
     return DeltaSnapshot(
         table=storage.uri,
         format="delta",
@@ -212,22 +245,15 @@ def passed_over(storage: Storage, snapshot: DeltaSnapshot) -> PassedOver | None:
 
 
 def _in_commit_timestamp(storage: Storage, files: LogSegment, metadata: Metadata) -> int | None:
-    """Protocol: In-Commit Timestamps. ``None`` if the feature is off."""
-    if metadata.configuration.get("delta.enableInCommitTimestamps", "false").lower() != "true":
+    """Protocol: In-Commit Timestamps. ``None`` if the feature is off, or the commit lacks its timestamp."""
+    if not stamps(metadata):
         return None
     if not files.commit:
         stamp = _checksum(storage, files).get("inCommitTimestampOpt")
         return stamp if type(stamp) is int else None
     first = next(iter(read_commit(storage, files.version)), {}).get("commitInfo")
     stamp = first.get("inCommitTimestamp") if isinstance(first, dict) else None
-    if type(stamp) is not int:
-        raise DamagedTableError(
-            "the table has in-commit timestamps, but this commit does not begin with one",
-            table=storage.uri,
-            version=files.version,
-            next_step="repair the commit with the tool that wrote it",
-        )
-    return stamp
+    return stamp if type(stamp) is int else None
 
 
 def _checksum(storage: Storage, files: LogSegment) -> dict[str, Any]:

@@ -194,3 +194,106 @@ def test_changes_need_no_damaged_checkpoint(root: Path) -> None:
     (path,) = (root / "_delta_log").glob("*.checkpoint.parquet")
     path.write_bytes(b"PAR1")
     assert sum(batch.num_rows for batch in read_changes(open_table(str(root)), 1, 2)[1]) == 2
+
+
+def put_bad_add(root: Path, **fields: Any) -> None:
+    """Version 2 adds a file, whose add says something that can't be."""
+    pq.write_table(pa.table({"id": [99], "v": ["b"]}), root / "b.parquet")
+    size = (root / "b.parquet").stat().st_size
+    add = {"path": "b.parquet", "partitionValues": {}, "size": size, "modificationTime": 1, "dataChange": True}
+    body = {name: value for name, value in {**add, **fields}.items() if value is not None}
+    commit = f"{json.dumps({'commitInfo': {'operation': 'WRITE'}})}\n{json.dumps({'add': body})}\n"
+    (root / "_delta_log" / f"{2:020d}.json").write_text(commit)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"size": None},
+        {"size": -3},
+        {"modificationTime": None},
+        {
+            "deletionVector": {
+                "storageType": "i",
+                "pathOrInlineDv": "wi5b=000010000siXQKl0rr91000f55c8Xg0@@D72lkbi5=-{L",
+            }
+        },
+        {"deletionVector": {"storageType": "z", "pathOrInlineDv": "x", "sizeInBytes": 1, "cardinality": 1}},
+    ],
+    ids=["no size", "negative size", "no time", "no cardinality", "unknown vector"],
+)
+def test_a_restore_leaves_a_version_that_can_not_be_read(root: Path, fields: dict[str, Any]) -> None:
+    before = ids(root)
+    put_bad_add(root, **fields)
+    with pytest.raises(DamagedTableError):
+        read(open_table(str(root)))
+    found = fsck(open_table(str(root)))
+    back = next(each for each in found.remedies if each.command and "restore" in str(each.command))
+    assert "version=1" in str(back.command)
+    restored = restore(open_table(str(root)), version=1)
+    assert restored.verified
+    if any("checkpoint" in str(each.command) for each in fsck(open_table(str(root))).remedies):
+        with pytest.raises(deltalake.exceptions.DeltaError):  # the log still has the bad add
+            ids(root)
+        checkpoint(open_table(str(root)))
+    assert ids(root) == before
+
+
+@pytest.mark.parametrize(
+    "schema", ["{", json.dumps({"type": "struct", "fields": [{"name": "id", "type": "nonsense"}]})]
+)
+def test_a_restore_leaves_a_schema_that_can_not_be_read(root: Path, schema: str) -> None:
+    before = ids(root)
+    actions = [json.loads(line) for line in (root / "_delta_log" / f"{0:020d}.json").read_text().splitlines()]
+    metadata = next(each for each in actions if "metaData" in each)
+    metadata["metaData"]["schemaString"] = schema
+    (root / "_delta_log" / f"{2:020d}.json").write_text(json.dumps(metadata) + "\n")
+    restored = restore(open_table(str(root)), version=1)
+    assert restored.verified
+    assert restored.schema_changed
+    assert ids(root) == before
+
+
+def test_a_restore_says_why_it_can_not_leave_a_broken_log(root: Path) -> None:
+    (root / "_delta_log" / f"{2:020d}.json").write_text("{")
+    with pytest.raises(DamagedTableError, match=r"can be restored: a restore adds a commit.*2\.json, line 1"):
+        restore(open_table(str(root)), version=1)
+
+
+def test_a_commit_without_its_in_commit_timestamp_is_read_but_not_built_on(root: Path) -> None:
+    """As delta-spark 4.4, which reads it; DELETE and TIMESTAMP AS OF fail with DELTA_MISSING_COMMIT_TIMESTAMP."""
+    log = root / "_delta_log"
+    actions = [json.loads(line) for line in (log / f"{0:020d}.json").read_text().splitlines()]
+    metadata = next(each for each in actions if "metaData" in each)
+    metadata["metaData"]["configuration"]["delta.enableInCommitTimestamps"] = "true"
+    protocol = next(each for each in actions if "protocol" in each)
+    protocol["protocol"]["writerFeatures"].append("inCommitTimestamp")
+    stamped = {"commitInfo": {"inCommitTimestamp": 1_700_000_000_000, "timestamp": 1_700_000_000_000}}
+    (log / f"{2:020d}.json").write_text("".join(json.dumps(each) + "\n" for each in (stamped, protocol, metadata)))
+    (log / f"{3:020d}.json").write_text('{"commitInfo":{"operation":"WRITE"}}\n')
+    table = open_table(str(root))
+    assert sum(batch.num_rows for batch in read(table)[1]) == 9
+    assert any("in-commit timestamps" in each for each in table.snapshot().warnings)
+    assert delete(root, "id = 5") == 5
+    with pytest.raises(DamagedTableError, match="does not begin with one"):
+        restore(table, timestamp=1_800_000_000_000)
+    (fault,) = fsck(table).damage
+    assert "can't write to the table" in fault.effect
+    assert restore(table, version=2).verified
+    assert delete(root, "id = 5") == 0
+
+
+@pytest.mark.parametrize("verb", ["purge", "delete"])
+@pytest.mark.parametrize("dry", [True, False], ids=["dry", "real"])
+def test_a_table_with_files_but_no_columns_is_refused(
+    root: Path, verb: str, dry: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Spark: DELTA_READ_TABLE_WITHOUT_COLUMNS. A rewrite would lose what the files hold."""
+    actions = [json.loads(line) for line in (root / "_delta_log" / f"{0:020d}.json").read_text().splitlines()]
+    metadata = next(each for each in actions if "metaData" in each)
+    metadata["metaData"]["schemaString"] = '{"type":"struct","fields":[]}'
+    (root / "_delta_log" / f"{2:020d}.json").write_text(json.dumps(metadata) + "\n")
+    where = ["--where", "1 = 1"] if verb == "delete" else []
+    assert main([verb, str(root), *where, "--engine", "local", *["--dry-run"] * dry]) == 3
+    assert "has files but no columns" in capsys.readouterr().err
+    assert main(["health", str(root)]) == 0

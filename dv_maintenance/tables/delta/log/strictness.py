@@ -12,11 +12,11 @@ import orjson
 import pyarrow.compute as pc
 
 from dv_maintenance.remedies import run
-from dv_maintenance.tables.delta.features import NO_SCHEMA
+from dv_maintenance.tables.delta.features import NO_SCHEMA, stamps
 from dv_maintenance.tables.delta.log.bulk import dv_id
-from dv_maintenance.tables.delta.log.segment import LOG, read_commits
+from dv_maintenance.tables.delta.log.segment import LOG, commit_path, read_commits
 from dv_maintenance.tables.fsck import LogFault, Repair
-from dv_maintenance.units import count
+from dv_maintenance.units import count, parse_count
 
 if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
@@ -25,9 +25,11 @@ if TYPE_CHECKING:
 
 _CANT_OPEN: Final = "Readers that follow the protocol, such as deltalake, polars and DuckDB, can't open the table."
 _REQUIRED: Final[Mapping[str, Mapping[str, type]]] = {
-    "add": {"partitionValues": dict, "dataChange": bool},
+    "add": {"partitionValues": dict, "dataChange": bool, "size": int, "modificationTime": int},
     "metaData": {"format": dict, "configuration": dict, "partitionColumns": list},
 }
+_OF_VECTORS: Final = ("sizeInBytes", "cardinality")
+_UNSTAMPED: Final = "has no in-commit timestamp, though the table has them"
 _DVS: Final = "deletionVectors"
 
 
@@ -35,6 +37,7 @@ class _Commits:
     """What the commits after the checkpoint say.
 
     incomplete : by name of a missing field, the first commit without it.
+    unstamped : the last commit without an in-commit timestamp, and its version; ``None`` if all have one.
     statistics : by file, the commit with its last statistics if they are not a JSON object.
     added : by file, the last commit that adds it. ``removed``: by file, the last commit that removes a logical file
         of it that was not live, and adds none.
@@ -42,6 +45,7 @@ class _Commits:
 
     def __init__(self, storage: Storage, snapshot: DeltaSnapshot) -> None:
         self.incomplete: dict[str, str] = {}
+        self.unstamped: tuple[str, int] | None = None
         self.statistics: dict[str, str] = {}
         self.added: dict[str, int] = {}
         self.removed: dict[str, int] = {}
@@ -52,9 +56,14 @@ class _Commits:
     def _take(self, where: str, version: int, actions: list[Action]) -> None:
         for kind, fields in _REQUIRED.items():
             for body in _bodies(actions, kind):
-                for name, wanted in fields.items():
-                    if not isinstance(body.get(name), wanted):
-                        self.incomplete.setdefault(f"{kind}.{name}", where)
+                for name in (name for name, wanted in fields.items() if not isinstance(body.get(name), wanted)):
+                    self.incomplete.setdefault(f"{kind}.{name}", where)
+                vector = body.get("deletionVector")
+                for name in (name for name in _OF_VECTORS if vector and vector.get(name) is None):
+                    self.incomplete.setdefault(f"{kind}.deletionVector.{name}", where)
+        first = actions[0].get("commitInfo") if actions else None
+        if not (isinstance(first, dict) and type(first.get("inCommitTimestamp")) is int):
+            self.unstamped = where, version
         for body in _bodies(actions, "remove"):
             vectors, vector = self._live.get(path := str(body.get("path")), set()), dv_id(body.get("deletionVector"))
             if vector in vectors:
@@ -118,6 +127,10 @@ def strict_faults(storage: Storage, snapshot: DeltaSnapshot, name: str) -> Itera
                 "Readers return its rows, although that version deleted them or moved them to other files.",
                 _back(name, version),
             )
+    if storage.is_folder(following := commit_path(snapshot.version + 1)):
+        repair = Repair("Move the folder to another place.", None, "Nothing.")
+        yield LogFault(following, "is a folder", "Spark can't read the table, and nobody can write to it.", repair)
+    yield from _stamps(snapshot, commits)
     yield from _protocol(snapshot, name)
     yield from _schema(snapshot)
 
@@ -127,6 +140,22 @@ def _back(name: str, since: int | None) -> Repair:
         return Repair("Restore a version from before that commit.", None, "Everything committed since.")
     how = f"Restore version {since - 1}, which is older than the fault; then repeat what was committed since."
     return Repair(how, run("restore", name, version=since - 1), f"Everything committed after version {since - 1}.")
+
+
+def _stamps(snapshot: DeltaSnapshot, commits: _Commits) -> Iterator[LogFault]:
+    """Protocol: In-Commit Timestamps. Compacted files and checkpoints hold none."""
+    since = parse_count(snapshot.metadata.configuration.get("delta.inCommitTimestampEnablementVersion", "0")) or 0
+    if not stamps(snapshot.metadata) or commits.unstamped is None or snapshot.segment.compacted:
+        return
+    where, version = commits.unstamped
+    if version == snapshot.version and snapshot.in_commit_timestamp is None:
+        effect = "Its rows can be read, but Spark and dvm can't write to the table, or find a version by its time."
+        yield LogFault(where, _UNSTAMPED, effect, _back(snapshot.table, version))
+    elif since <= version < snapshot.version:
+        effect = "Spark can't show the table's history, or find a version by its time."
+        how = "Write a checkpoint; it ends when the commit is old enough to be cleaned up."
+        again = Repair(how, run("checkpoint", snapshot.table), "Nothing.")
+        yield LogFault(where, _UNSTAMPED, effect, again)
 
 
 def _protocol(snapshot: DeltaSnapshot, name: str) -> Iterator[LogFault]:

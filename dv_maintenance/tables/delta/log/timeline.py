@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from dv_maintenance.errors import DamagedTableError, UsageError
+from dv_maintenance.tables.delta.features import check_stamped
 from dv_maintenance.tables.delta.log.segment import CommitFile, commit_files, read_actions
 from dv_maintenance.units import parse_count
 
@@ -66,6 +67,7 @@ def version_at(storage: Storage, snapshot: DeltaSnapshot, timestamp: int) -> int
 
 def _stamped_from(snapshot: DeltaSnapshot) -> int | None:
     """The first version with an in-commit timestamp that counts; ``None`` if the table has none."""
+    check_stamped(snapshot)
     if snapshot.in_commit_timestamp is None:
         return None
     return parse_count(snapshot.metadata.configuration.get("delta.inCommitTimestampEnablementVersion", "0")) or 0

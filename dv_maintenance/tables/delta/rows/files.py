@@ -88,6 +88,39 @@ def files_table(adds: pa.Table, metadata: Metadata) -> pa.Table:
     return pa.Table.from_arrays([columns[name] for name in FILES.names], schema=FILES)
 
 
+def unchecked_files(adds: pa.Table) -> pa.Table:
+    """The rows of :func:`files_table` as far as a ``remove`` needs them, whatever the adds say: without partitions and
+    row counts. Missing numbers are 0.
+    """
+    nothing, rows = pa.scalar(0, pa.int64()), len(adds)
+    columns = {
+        **{field.name: null_column(rows, field.type) for field in FILES},
+        "path": adds["path"],
+        "partition": partition_names(adds["partitionValues"], ()),
+        "size": pc.fill_null(adds["size"], nothing),
+        "deleted_rows": pc.fill_null(null_column(rows, pa.int64()), nothing),
+        "dv_id": dv_ids(adds["deletionVector"]),
+        "modified": pc.fill_null(adds["modificationTime"], nothing),
+        "partition_values": adds["partitionValues"],
+        "dv": _filled(dv_column(adds["deletionVector"])),
+        "tags": adds["tags"],
+        "base_row_id": adds["baseRowId"],
+        "default_row_commit_version": adds["defaultRowCommitVersion"],
+        "clustering_provider": adds["clusteringProvider"],
+    }
+    return pa.Table.from_arrays([columns[name] for name in FILES.names], schema=FILES)
+
+
+def _filled(descriptors: pa.ChunkedArray) -> pa.ChunkedArray:
+    """With 0 for a missing size or cardinality: other readers refuse a ``remove`` without them."""
+    zeros = {"size": 0, "cardinality": 0}
+    found = [
+        None if each is None else {name: zeros.get(name) if value is None else value for name, value in each.items()}
+        for each in descriptors.to_pylist()
+    ]
+    return pa.chunked_array([pa.array(found, DV_STRUCT)])
+
+
 def possible_rows(rows: pa.ChunkedArray | pa.Array, deleted: pa.ChunkedArray | pa.Array) -> Any:
     """Row counts; null where they can't be right. Some writers leave -1, or count only what is visible."""
     wrong = pc.less(rows, deleted)

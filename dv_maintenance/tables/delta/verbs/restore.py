@@ -24,7 +24,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -36,8 +35,8 @@ from dv_maintenance.tables.delta.commit.conflicts import Since
 from dv_maintenance.tables.delta.commit.live_file import LiveFile
 from dv_maintenance.tables.delta.commit.presence import listed, presence_of
 from dv_maintenance.tables.delta.commit.publish import Draft, operation_info, publish
-from dv_maintenance.tables.delta.features import check_single, check_writable
-from dv_maintenance.tables.delta.load import load_snapshot
+from dv_maintenance.tables.delta.features import check_single, check_writable, lacks_stamp
+from dv_maintenance.tables.delta.load import load_snapshot, load_to_leave
 from dv_maintenance.tables.delta.log.actions import Action, Metadata, Protocol
 from dv_maintenance.tables.delta.log.bulk import dv_ids
 from dv_maintenance.tables.delta.log.replay import full_state
@@ -48,6 +47,7 @@ from dv_maintenance.tables.delta.verbs.restored_state import (
     restored_domains,
     restored_metadata,
     restored_protocol,
+    same_schema,
     unrestorable,
 )
 from dv_maintenance.tables.model import FileKey
@@ -87,7 +87,7 @@ def restore(
     """
     if (version is None) == (timestamp is None):
         raise UsageError("give either a version or a time", table=storage.uri)
-    now = load_snapshot(storage)
+    now = _left(storage)
     check_writable(storage, now, "restore")
     wanted = version if version is not None else version_at(storage, now, timestamp or 0)
     old = now if wanted == now.version else load_snapshot(storage, wanted)
@@ -103,6 +103,20 @@ def restore(
     if published.version is not None:
         _check_presence_after(work, published.version)
     return work.result(before, before if published.version is None else published.version, attempts=published.attempts)
+
+
+def _left(storage: Storage) -> DeltaSnapshot:
+    """The version that a restore replaces: only its log must be readable."""
+    try:
+        return load_to_leave(storage)
+    except DamagedTableError as damage:
+        raise DamagedTableError(
+            "no version can be restored: a restore adds a commit to the log, and the log can't be read: "
+            f"{damage.message}",
+            table=storage.uri,
+            version=damage.version,
+            next_step=damage.next_step,
+        ) from damage
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +152,7 @@ class _Restore:
         if since.version != self.now.version:
             # A vacuum may have started and ended since then, so earlier checks of files are no longer valid.
             self.planned = None
-            self.now = load_snapshot(self.storage, since.version)
+            self.now = _left(self.storage)
         self.refuse_beside_vacuums(since.vacuums)
         plan = self.plan(self.now)
         return self.draft(plan)
@@ -152,7 +166,7 @@ class _Restore:
         actions += plan.domains
         actions += (file.remove(self.deleted_at, data_change=True) for file in plan.removes)
         actions += plan.adds
-        if not actions:
+        if not actions and not lacks_stamp(self.now):
             return None
         info = operation_info(self.now, _OPERATION, {}, self._metrics(plan), blind=False)
         # With null for the parameter that was not given, as in delta-spark's commits.
@@ -279,7 +293,7 @@ class _Restore:
             files_after=metrics["numOfFilesAfterRestore"],
             bytes_after=metrics["tableSizeAfterRestore"],
             dvs_restored=sum("deletionVector" in add["add"] for add in plan.adds),
-            schema_changed=orjson.loads(plan.metadata.schema_string) != orjson.loads(now.metadata.schema_string),
+            schema_changed=not same_schema(plan.metadata, now.metadata),
             properties=tuple(sorted(changed)),
             features=tuple(sorted(features)),
             attempts=attempts,
