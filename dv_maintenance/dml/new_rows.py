@@ -1,8 +1,8 @@
 """New rows that follow the table's rules: cast to its types, with generated columns, checked against its constraints.
 
 All expressions are evaluated by Spark SQL. A row that violates a rule stops the whole operation. Rules hold for what is
-stored, not for what an expression returned: an empty text may be null as a partition value, and a CHAR is read with
-spaces at its end.
+stored, not for what an expression returned: a partition value that is empty or Hive's name for null is null, and a CHAR
+is read with spaces at its end.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from dv_maintenance.dml.names import alike, quoted, unused
 from dv_maintenance.dml.padding import as_in_catalog, char_length, marked, reads_padded
 from dv_maintenance.dml.spark_types import spark_schema
 from dv_maintenance.errors import RefusedError, UsageError
+from dv_maintenance.tables.model import NULL_PARTITION
 from dv_maintenance.tables.rows import row_id_name
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ def held_to(snapshot: Snapshot, rules: RowRules, rows: DataFrame, types: StructT
         rows = rows.withColumn(name, f.when(changed, value).otherwise(f.col(quoted(name))))
     for name in rules.empty_is_null:
         column = f.col(quoted(name))
-        rows = rows.withColumn(name, f.when(f.length(column) > 0, column))
+        rows = rows.withColumn(name, f.when((f.length(column) > 0) & (column != f.lit(NULL_PARTITION)), column))
     rows = _checked(
         marked(rows, snapshot.schema),
         changed,

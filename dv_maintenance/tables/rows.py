@@ -123,7 +123,7 @@ class RowRules:
     identity : columns whose values the table assigns.
     defaults : SQL expressions by column, for inserts that omit the column.
     fixed : columns that can't be assigned, each with the reason.
-    empty_is_null : columns in which an empty text is stored as null.
+    empty_is_null : partition columns in which an empty text, and Hive's name for null, are stored as null.
     change_data : whether changes have to be recorded in separate files.
     row_ids : whether a changed row has to keep its id, see ``row_id_name``.
     """

@@ -10,6 +10,7 @@ import pytest
 from support.readers import with_deltalake
 from support.twins import make_table
 
+from dv_maintenance.dml.delete import delete
 from dv_maintenance.dml.update import update
 from dv_maintenance.errors import RefusedError
 from dv_maintenance.tables import open_table
@@ -65,3 +66,23 @@ def test_constraints_in_any_spelling(spark: SparkSession, tmp_path: Path) -> Non
     table = table_of(tmp_path / "t", {"id": [1]}, [], {"delta.Constraints.Few": "id < 5"})
     with pytest.raises(RefusedError, match="constraint Few"):
         update(table, spark, {"id": "7"})
+
+
+@pytest.mark.parametrize("type", ["STRING", "BINARY", "CHAR(30)"])
+def test_hives_name_for_null_is_stored_as_null(delta_spark: SparkSession, tmp_path: Path, type: str) -> None:
+    """As delta-spark. A condition compares the name with what is stored, so it matches nothing."""
+    made = f"""
+        CREATE TABLE {{t}} (id BIGINT, p {type}) USING delta PARTITIONED BY (p)
+            TBLPROPERTIES ('delta.enableDeletionVectors' = 'true');
+        INSERT INTO {{t}} VALUES (1, CAST('a' AS {type})), (2, CAST('b' AS {type}))
+    """
+    ours, theirs = (make_table(delta_spark, tmp_path / name, made) for name in ("ours", "theirs"))
+    name = "'__HIVE_DEFAULT_PARTITION__'"
+    value = f"CAST({name} AS BINARY)" if type == "BINARY" else name
+    update(open_table(str(ours)), delta_spark, {"p": value}, "id = 1")
+    delta_spark.sql(f"UPDATE delta.`{theirs}` SET p = {value} WHERE id = 1")
+    # Delete nothing: no row holds the name.
+    delete(open_table(str(ours)), delta_spark, f"p = {value}")
+    for each in (ours, theirs):
+        rows = delta_spark.read.format("delta").load(str(each)).orderBy("id").collect()
+        assert [row["p"] is None for row in rows] == [True, False]

@@ -297,3 +297,51 @@ def test_a_table_with_files_but_no_columns_is_refused(
     assert main([verb, str(root), *where, "--engine", "local", *["--dry-run"] * dry]) == 3
     assert "has files but no columns" in capsys.readouterr().err
     assert main(["health", str(root)]) == 0
+
+
+@pytest.mark.parametrize(
+    ("type", "text", "plain"),
+    [
+        ("decimal(10,2)", "1.5", False),
+        ("decimal(10,2)", "1", False),
+        ("decimal(10,2)", "-1.50", True),
+        ("date", "2024-01-05 00:00:00", False),
+        ("date", "2024-01-05T00:00:00", False),
+        ("date", "2024-1-5", True),
+        ("timestamp", "2024-01-05T10:00:00", False),
+        ("timestamp", "2024-01-05", False),
+        ("timestamp", "2024-01-05 10:00", False),
+        ("timestamp", "2024-01-05 10:00:00.123456789", True),
+        ("timestamp", "2024-01-05T10:00:00.123456Z", True),
+        ("timestamp", "2024-01-05 10:00:00+02:00", True),
+    ],
+)
+def test_partition_values_that_only_some_readers_understand(root: Path, type: str, text: str, plain: bool) -> None:
+    fields = [{"name": "id", "type": "long"}, {"name": "p", "type": type}]
+    for field in fields:
+        field |= {"nullable": True, "metadata": {}}
+    schema = json.dumps({"type": "struct", "fields": fields})
+    edited(root, 0, "metaData", lambda body: body.update(schemaString=schema, partitionColumns=["p"]))
+    for version in (0, 1):
+        for kind in ("add", "remove"):
+            edited(root, version, kind, lambda body: body.update(partitionValues={"p": text}))
+    try:
+        ids(root)
+        readable = True
+    except deltalake.exceptions.DeltaError:
+        readable = False
+    assert readable is plain
+    found = fsck(open_table(str(root)))
+    assert [text in each.reason for each in found.damage] == [True] * (not plain)
+    assert sum(batch.num_rows for batch in read(open_table(str(root)))[1]) == 9
+
+
+def test_a_row_count_beyond_64_bits(root: Path) -> None:
+    edited(root, 1, "add", lambda body: body.update(stats=json.dumps({"numRecords": 1 << 65})))
+    with pytest.raises(deltalake.exceptions.DeltaError):
+        ids(root)
+    (fault,) = fsck(open_table(str(root))).damage
+    assert "more rows than 64 bits" in fault.reason
+    assert main(["recount", str(root)]) == 0
+    assert len(ids(root)) == 9
+    assert not fsck(open_table(str(root))).damage

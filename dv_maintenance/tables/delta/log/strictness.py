@@ -15,7 +15,9 @@ from dv_maintenance.remedies import run
 from dv_maintenance.tables.delta.features import NO_SCHEMA, stamps
 from dv_maintenance.tables.delta.log.bulk import dv_id
 from dv_maintenance.tables.delta.log.segment import LOG, commit_path, read_commits
+from dv_maintenance.tables.delta.rows.partitions import partition_columns, spelling_of
 from dv_maintenance.tables.fsck import LogFault, Repair
+from dv_maintenance.tables.partition_values import sql_type
 from dv_maintenance.units import count, parse_count
 
 if TYPE_CHECKING:
@@ -39,6 +41,7 @@ class _Commits:
     incomplete : by name of a missing field, the first commit without it.
     unstamped : the last commit without an in-commit timestamp, and its version; ``None`` if all have one.
     statistics : by file, the commit with its last statistics if they are not a JSON object.
+    uncountable : by file, the commit with its last statistics if their row count is beyond 64 bits.
     added : by file, the last commit that adds it. ``removed``: by file, the last commit that removes a logical file
         of it that was not live, and adds none.
     """
@@ -47,6 +50,7 @@ class _Commits:
         self.incomplete: dict[str, str] = {}
         self.unstamped: tuple[str, int] | None = None
         self.statistics: dict[str, str] = {}
+        self.uncountable: dict[str, str] = {}
         self.added: dict[str, int] = {}
         self.removed: dict[str, int] = {}
         self._live: dict[str, set[str | None]] = {}  # vectors of each file that these commits add
@@ -76,8 +80,11 @@ class _Commits:
             self._live.setdefault(path, set()).add(dv_id(body.get("deletionVector")))
             self.removed.pop(path, None)
             self.statistics.pop(path, None)
+            self.uncountable.pop(path, None)
             if not is_object(body.get("stats")):
                 self.statistics[path] = where
+            elif _is_uncountable(body.get("stats")):
+                self.uncountable[path] = where
 
 
 def _bodies(actions: list[Action], kind: str) -> Iterator[dict[str, Any]]:
@@ -94,13 +101,20 @@ def is_object(statistics: Any) -> bool:
         return False
 
 
+def _is_uncountable(statistics: str | None) -> bool:
+    """Whether the row count of statistics that are an object does not fit 64 bits."""
+    rows = None if statistics is None else orjson.loads(statistics).get("numRecords")
+    return isinstance(rows, int | float) and not -(1 << 63) <= rows < 1 << 63
+
+
 def strict_faults(storage: Storage, snapshot: DeltaSnapshot, name: str) -> Iterator[LogFault]:
     """Faults of the version's log. ``name``: of the table, for commands."""
     if not snapshot.metadata.schema_string:
         again = Repair("Restore the commit or the checkpoint with the schema from a backup.", None, "Nothing.")
         yield LogFault("", NO_SCHEMA, "Its files can be counted, but nobody can read the table.", again)
     commits = _Commits(storage, snapshot)
-    live = set(snapshot.files["path"].to_pylist() if commits.statistics or commits.removed else ())
+    concerned = commits.statistics or commits.uncountable or commits.removed
+    live = set(snapshot.files["path"].to_pylist() if concerned else ())
     repair = Repair("Write a checkpoint, from which readers then begin.", run("checkpoint", name), "Nothing.")
     for what, where in commits.incomplete.items():
         yield LogFault(where, f"{what} is missing", _CANT_OPEN, repair)
@@ -112,6 +126,11 @@ def strict_faults(storage: Storage, snapshot: DeltaSnapshot, name: str) -> Itera
             _CANT_OPEN,
             repair,
         )
+    for path in live & commits.uncountable.keys():
+        again = Repair("Correct the numbers in the log.", run("recount", name), "Nothing.")
+        yield LogFault(commits.uncountable[path], f"{path} has more rows than 64 bits can count", _CANT_OPEN, again)
+        break
+    yield from _spellings(snapshot, name)
     for path in snapshot.duplicate_paths:
         yield LogFault(
             path,
@@ -140,6 +159,26 @@ def _back(name: str, since: int | None) -> Repair:
         return Repair("Restore a version from before that commit.", None, "Everything committed since.")
     how = f"Restore version {since - 1}, which is older than the fault; then repeat what was committed since."
     return Repair(how, run("restore", name, version=since - 1), f"Everything committed after version {since - 1}.")
+
+
+def _spellings(snapshot: DeltaSnapshot, name: str) -> Iterator[LogFault]:
+    """Partition values that are spelled otherwise than the protocol says (Partition Value Serialization)."""
+    if not snapshot.files.num_rows:
+        return
+    for column in partition_columns(snapshot.metadata):
+        spelled = spelling_of(column.type)
+        if spelled is None:
+            continue
+        values = pc.map_lookup(snapshot.files["partition_values"].combine_chunks(), column.key, "last")
+        for text in values.unique().drop_null().to_pylist():
+            if text and not spelled(text):
+                path = snapshot.files["path"][values.index(text).as_py()].as_py()
+                kind = sql_type(column.type)
+                what = f"{path} has the value {text!r} in partition column {column.name} ({kind}), which Spark reads"
+                how = "Write the rows of that partition again: their new files have the usual spelling."
+                again = run("update", name, set=f"{column.name}={column.name}")
+                yield LogFault(LOG, what, "deltalake and polars can't read the table.", Repair(how, again, "Nothing."))
+                break
 
 
 def _stamps(snapshot: DeltaSnapshot, commits: _Commits) -> Iterator[LogFault]:

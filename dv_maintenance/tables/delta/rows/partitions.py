@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from base64 import b64encode
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Context, Decimal, InvalidOperation
@@ -42,6 +42,9 @@ __all__ = [
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _INTEGER = re.compile(r"[+-]?\d+")
 _YEAR = re.compile(r"[+-]?\d{4,6}(?=-)")
+_PLAIN_DATE = re.compile(r"[+-]?\d{4,6}-\d{1,2}-\d{1,2}")
+# A time of day with seconds; a T only before a zone.
+_PLAIN_TIME = re.compile(r"[+-]?\d{4,6}-\d\d-\d\d(?: [\d:]{8}(?:\.\d+)?|[ T][\d:]{8}(?:\.\d+)?(?:Z|[+-]\d\d:?\d\d))")
 _DATE = re.compile(r"(\d{4})-(\d{1,2})-(\d{1,2})")
 # The Gregorian calendar repeats every 400 years. Spark's range of years exceeds Python's.
 _CYCLE = timedelta(days=146_097)
@@ -191,6 +194,15 @@ def _parse(raw: str | None, type: pa.DataType) -> Any:
             next_step="let the engine that wrote the file commit it again with a right value, such as null for "
             f"{NULL_PARTITION}",
         ) from None
+
+
+def spelling_of(type: pa.DataType) -> Callable[[str], bool] | None:
+    """Whether a valid value is spelled as the protocol says, so that every reader understands it; ``None``: any is."""
+    if pt.is_decimal(type):
+        return lambda raw: Decimal(raw).as_tuple().exponent == -type.scale
+    if pt.is_date(type):
+        return lambda raw: _PLAIN_DATE.fullmatch(raw) is not None
+    return (lambda raw: _PLAIN_TIME.fullmatch(raw) is not None) if pt.is_timestamp(type) else None
 
 
 def _parse_typed(raw: str, type: pa.DataType) -> Any:
