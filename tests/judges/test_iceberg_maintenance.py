@@ -53,6 +53,7 @@ GOLDEN = [
     "variant_col",
 ]
 FAR = 4_102_444_800_000  # 2100
+_MERGING = "'commit.manifest.min-count-to-merge' = '2'"
 
 
 @pytest.fixture
@@ -423,3 +424,46 @@ class History:
 @pytest.mark.parametrize("seed", range(100))
 def test_random_histories(engine: IcebergEngine, seed: int) -> None:
     History(engine, "h", seed).run(14)
+
+
+@pytest.mark.deep
+def test_a_table_that_began_as_version_1(engine: IcebergEngine) -> None:
+    """Entries of its first manifests have no content; those that a purge leaves live are written again."""
+    how = "PARTITIONED BY (p) TBLPROPERTIES ('format-version' = '1')"
+    engine.sql(f"CREATE TABLE {{t}} (id INT, p STRING) USING iceberg {how}", "t")
+    for first in (0, 20):
+        rows = ", ".join(f"({number}, '{'abc'[number % 3]}')" for number in range(first, first + 20))
+        engine.sql(f"INSERT INTO {{t}} VALUES {rows}", "t")
+    engine.sql("ALTER TABLE {t} SET TBLPROPERTIES ('format-version' = '3', 'write.delete.mode' = 'merge-on-read')", "t")
+    engine.sql("DELETE FROM {t} WHERE id IN (0, 21)", "t")
+    purged(engine, "t")
+    engine.sql("DELETE FROM {t} WHERE id = 4", "t")
+    purged(engine, "t")
+
+
+@pytest.mark.parametrize("version", [2, pytest.param(3, marks=pytest.mark.deep)])
+def test_partitions_whose_columns_have_grown(engine: IcebergEngine, version: int) -> None:
+    """Values in older manifests are ints and have fewer bytes. They name the same partitions, in new manifests, too."""
+    modes = f"'format-version' = '{version}', 'write.delete.mode' = 'merge-on-read', {_MERGING}"
+    columns = "id BIGINT, k INT, c DECIMAL(5, 2), e DECIMAL(5, 2), f DOUBLE"
+    how = f"PARTITIONED BY (k, c, truncate(e, 100), f) TBLPROPERTIES ({modes})"
+    engine.sql(f"CREATE TABLE {{t}} ({columns}) USING iceberg {how}", "t")
+    values = "id, int(id % 2), decimal(id % 2), decimal(1), if(id % 2 = 0, double('NaN'), -0.0D)"
+    for first in (0, 20, 40):
+        engine.sql(f"INSERT INTO {{t}} SELECT {values} FROM range({first}, {first + 20})", "t")
+    engine.sql("DELETE FROM {t} WHERE id % 7 = 3", "t")
+    for column, kind in {"k": "BIGINT", "c": "DECIMAL(12, 2)", "e": "DECIMAL(9, 2)"}.items():
+        engine.sql(f"ALTER TABLE {{t}} ALTER COLUMN {column} TYPE {kind}", "t")
+    engine.sql("INSERT INTO {t} VALUES (100, -99999999999, 7500000.5, -1234567.1, 0.0D), (101, 1, 1, 1, 0.0D)", "t")
+    engine.sql("DELETE FROM {t} WHERE id % 7 = 5", "t")
+    if version == 2:
+        engine.sql("ALTER TABLE {t} SET TBLPROPERTIES ('format-version' = '3')", "t")
+        engine.sql("DELETE FROM {t} WHERE id = 8", "t")
+    delete(open_table(str(engine.path("t"))), LocalEngine(), "id = 101")
+    purged(engine, "t")
+    engine.sql("DELETE FROM {t} WHERE id IN (2, 41)", "t")
+    purged(engine, "t")
+    vacuumed(engine, "t")
+    rows = engine.rows("t")
+    engine.rewrite("t")
+    assert engine.rows("t") == rows

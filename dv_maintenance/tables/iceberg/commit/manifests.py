@@ -19,9 +19,9 @@ from dv_maintenance.errors import DamagedTableError, DvMaintenanceError, Unsuppo
 from dv_maintenance.files.arrays import strings
 from dv_maintenance.files.avro.container import read_records
 from dv_maintenance.files.avro.writer import Template, template_of, write_records
-from dv_maintenance.tables.iceberg.commit.schemas import filled, for_lists, for_manifests
+from dv_maintenance.tables.iceberg.commit.schemas import filled, for_lists, for_manifests, resized
 from dv_maintenance.tables.iceberg.commit.summaries import partition_summaries
-from dv_maintenance.tables.iceberg.commit.templates import NEW_LIST, new_manifest
+from dv_maintenance.tables.iceberg.commit.templates import NEW_LIST, new_manifest, partition_fields
 from dv_maintenance.tables.iceberg.log.manifests import ADDED, DATA, DELETED, DELETES, EXISTING, Manifest, placed
 from dv_maintenance.tables.parallel import in_parallel
 
@@ -229,8 +229,11 @@ class ManifestWriter:
         """Write entries as manifests, and return their entries in the list."""
         specs = self.now.metadata.body.get("partition-specs") or []
         fields: list[Any] = next((each["fields"] for each in specs if each["spec-id"] == spec_id), [])
-        template = for_manifests(template, content, self._format, (spec_id, json.dumps(fields, separators=(",", ":"))))
-        outer, inner = template.fields(), template.fields("2")
+        spec = spec_id, json.dumps(fields, separators=(",", ":"))
+        partition = json.dumps(partition_fields(self.now.metadata, spec_id))
+        template = for_manifests(template, content, self._format, spec, partition)
+        outer, inner, values = template.fields(), template.fields("2"), template.fields("2", "102")
+        entries = [{**each, "2": {**each["2"], "102": resized(each["2"]["102"], values)}} for each in entries]
         found = []
         for at in range(0, len(entries), _PER_MANIFEST):
             some = [

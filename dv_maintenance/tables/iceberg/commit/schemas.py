@@ -21,6 +21,7 @@ _ENTRY: Final = (
     (4, "file_sequence_number", _LONG),
 )
 _FILE_ID: Final = 2
+_PARTITION_ID: Final = 102
 _FILE: Final = (
     (140, "sort_order_id", ["null", "int"]),
     (142, "first_row_id", _LONG),
@@ -35,18 +36,23 @@ _LIST: Final = (
     (516, "min_sequence_number", "long"),
     (520, "first_row_id", _LONG),
 )
-# Format version 1 requires it, and says that any value will do.
-_DEFAULTS: Final[Mapping[str, Any]] = {"105": 64 << 20}
+# Format version 1 requires a block size (105), and says that any value will do. Its manifests have no content (134):
+# their files are data.
+_DEFAULTS: Final[Mapping[str, Any]] = {"105": 64 << 20, "134": 0}
 
 
-def for_manifests(template: Template, content: int, format_version: int, spec: tuple[int, str]) -> Template:
-    """A template for manifests of the format version. ``spec``: id and JSON of the partition specification of its
-    entries.
+def for_manifests(
+    template: Template, content: int, format_version: int, spec: tuple[int, str], partition: str
+) -> Template:
+    """A template for manifests of the format version.
+
+    spec : id and JSON of the partition specification of its entries.
+    partition : JSON of the fields of partition values, as the types of columns are now.
     """
     number, fields = spec
     names = {"content": "deletes" if content else "data", "format-version": str(format_version)}
     names |= {"partition-spec-id": str(number), "partition-spec": fields}
-    return _with(template, _manifest_schema(template.schema, format_version), names)
+    return _with(template, _manifest_schema(template.schema, format_version, partition), names)
 
 
 def for_lists(template: Template, format_version: int, snapshot: Mapping[str, Any]) -> Template:
@@ -86,10 +92,13 @@ def _with(template: Template, schema: str, names: Mapping[str, str]) -> Template
 
 
 @lru_cache(maxsize=32)
-def _manifest_schema(text: str, format_version: int) -> str:
+def _manifest_schema(text: str, format_version: int, partition: str) -> str:
     schema = json.loads(text)
     _complete(schema["fields"], _ENTRY)
     file = next(each["type"] for each in schema["fields"] if each.get("field-id") == _FILE_ID)
+    values = next((each["type"] for each in file["fields"] if each.get("field-id") == _PARTITION_ID), None)
+    if values is not None:
+        _widen(values["fields"], json.loads(partition))
     _complete(file["fields"], (_CONTENT, *(each for each in _FILE if format_version > 2 or each[0] < 142)))
     return json.dumps(schema, separators=(",", ":"))
 
@@ -99,6 +108,51 @@ def _list_schema(text: str, format_version: int) -> str:
     schema = json.loads(text)
     _complete(schema["fields"], _LIST if format_version > 2 else _LIST[:-1])
     return json.dumps(schema, separators=(",", ":"))
+
+
+def _widen(fields: list[dict[str, Any]], wanted: list[dict[str, Any]]) -> None:
+    """Give values the types of their columns, which may have grown since the template was written (specification:
+    Schema Evolution).
+    """
+    now = {each["field-id"]: _value(each["type"]) for each in wanted}
+    defined: dict[str, Any] = {}
+    for each in fields:
+        kind = _value(each["type"])
+        if isinstance(kind, str) and kind in defined:  # Avro defines a name once, maybe in a field that changes here
+            kind = {**defined[kind], "name": f"{kind}_{each['field-id']}"}
+        elif isinstance(kind, dict) and kind.get("type") == "fixed":
+            defined[kind["name"]] = kind
+        grown = now.get(each.get("field-id"))
+        if grown is not None and _is_wider(kind, grown):
+            kind = grown
+        each["type"] = [kind if part != "null" else part for part in each["type"]] if _optional(each) else kind
+
+
+def _optional(field: dict[str, Any]) -> bool:
+    return isinstance(field["type"], list)
+
+
+def _value(kind: Any) -> Any:
+    """The type of a value that is not null."""
+    return next((each for each in kind if each != "null"), "null") if isinstance(kind, list) else kind
+
+
+def _is_wider(old: Any, new: Any) -> bool:
+    if isinstance(old, dict) and isinstance(new, dict):
+        return bool(old.get("type") == new.get("type") == "fixed" and new["size"] > old["size"])
+    return (old, new) in {("int", "long"), ("float", "double")}
+
+
+def resized(values: Mapping[str, Any], types: Mapping[str, Any]) -> dict[str, Any]:
+    """Partition values in ``types``, by id: a decimal has as many bytes as its type."""
+    found = {}
+    for number, value in values.items():
+        kind = _value(types.get(number))
+        size = kind.get("size") if isinstance(kind, dict) else None
+        if isinstance(value, bytes) and size is not None and len(value) != size:
+            value = int.from_bytes(value, "big", signed=True).to_bytes(size, "big", signed=True)
+        found[number] = value
+    return found
 
 
 def _complete(fields: list[dict[str, Any]], wanted: tuple[tuple[int, str, Any], ...]) -> None:

@@ -15,8 +15,7 @@ from pyarrow import types
 
 from dv_maintenance.files.avro.writer import Template
 from dv_maintenance.tables.iceberg.commit.summaries import result_type
-from dv_maintenance.tables.iceberg.rows.partitions import Partitions
-from dv_maintenance.tables.iceberg.rows.transforms import decimal_size
+from dv_maintenance.tables.iceberg.rows.partitions import Partitions, decimal_size
 
 if TYPE_CHECKING:
     from dv_maintenance.tables.iceberg.log.metadata import Metadata, SpecField
@@ -90,14 +89,19 @@ NEW_LIST: Final = Template(
 """``schemas.for_lists`` adds what newer format versions have."""
 
 
-def new_manifest(metadata: Metadata, spec_id: int) -> Template:
-    """A template for manifests of a specification. ``schemas.for_manifests`` adds what newer format versions have."""
+def partition_fields(metadata: Metadata, spec_id: int) -> list[dict[str, Any]]:
+    """The fields of partition values, as the types of columns are now."""
     sources = Partitions.of(metadata).types
-    values = [
+    kinds = (
         (each, result_type(each.transform, sources.get(each.source or -1)) or pa.string())
         for each in metadata.specs[spec_id]
-    ]
-    partition = _record("r102", [_partition_field(each, kind) for each, kind in values])
+    )
+    return [_partition_field(each, kind) for each, kind in kinds]
+
+
+def new_manifest(metadata: Metadata, spec_id: int) -> Template:
+    """A template for manifests of a specification. ``schemas.for_manifests`` adds what newer format versions have."""
+    partition = _record("r102", partition_fields(metadata, spec_id))
     file = _record(
         "r2",
         [

@@ -6,6 +6,7 @@ the specification and the type of the source column.
 
 from __future__ import annotations
 
+import struct
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,6 +26,7 @@ Place = tuple[int, tuple[Any, ...]]
 """What identifies a partition: its specification, and the values as manifests have them."""
 
 _EPOCH: Final = date(1970, 1, 1)
+_NAN: Final = float("nan")  # one object, which equals itself within tuples
 _CYCLE_YEARS, _CYCLE_DAYS = 400, 146_097
 
 
@@ -57,10 +59,10 @@ class Partitions:
     specs: Mapping[int, tuple[SpecField, ...]]
     types: Mapping[int, pa.DataType]
     found: list[Partition] = field(default_factory=list)
-    _codes: dict[tuple[int, tuple[Any, ...]], int] = field(init=False)
+    _codes: dict[Place, int] = field(init=False)
 
     def __post_init__(self) -> None:
-        self._codes = {(each.spec_id, each.values): code for code, each in enumerate(self.found)}
+        self._codes = {_key(*each.place): code for code, each in enumerate(self.found)}
 
     @classmethod
     def of(cls, metadata: Metadata, found: Sequence[Partition] = ()) -> Partitions:
@@ -76,13 +78,24 @@ class Partitions:
             raise DamagedTableError(f"its partition specification {spec_id} does not exist")
         found = []
         for row in rows:
-            values = tuple(row.get(each.id) for each in fields)
-            code = self._codes.get((spec_id, values))
+            values = tuple(self._as_now(row.get(each.id), each) for each in fields)
+            key = _key(spec_id, values)
+            code = self._codes.get(key)
             if code is None:
-                code = self._codes[spec_id, values] = len(self.found)
+                code = self._codes[key] = len(self.found)
                 self.found.append(self._partition(spec_id, fields, values))
             found.append(code)
         return found
+
+    def _as_now(self, value: Any, each: SpecField) -> Any:
+        """A value in the form of the column's present type: in older manifests, a decimal has fewer bytes."""
+        if isinstance(value, bytes) and each.transform.partition("[")[0] in {"identity", "truncate"}:
+            kind = self.types.get(each.source or -1)
+            if kind is not None and types.is_decimal(kind):
+                number = int.from_bytes(value, "big", signed=True)
+                size = max(decimal_size(kind.precision), number.bit_length() // 8 + 1)
+                return number.to_bytes(size, "big", signed=True)
+        return _NAN if isinstance(value, float) and value != value else value
 
     def _partition(self, spec_id: int, fields: Sequence[SpecField], values: tuple[Any, ...]) -> Partition:
         texts: dict[str, str | None] = {SPEC_ID: str(spec_id)} if spec_id else {}
@@ -98,6 +111,11 @@ class Partitions:
             except (TypeError, ValueError, OverflowError, AttributeError):
                 raise DamagedTableError(f"{value!r} is not a value of the partition field {each.name}") from None
         return Partition(spec_id, values, partition_name(texts), constants)
+
+
+def _key(spec_id: int, values: tuple[Any, ...]) -> Place:
+    """As Iceberg compares partitions: 0.0 and -0.0 are two."""
+    return spec_id, tuple(struct.pack(">d", each) if isinstance(each, float) else each for each in values)
 
 
 def _collect(fields: Any, kinds: dict[int, pa.DataType]) -> None:
@@ -154,6 +172,11 @@ def _constant(value: Any, kind: pa.DataType) -> Any:
     if types.is_floating(kind):
         return str(value)
     return b64encode(value).decode() if isinstance(value, bytes) else value
+
+
+def decimal_size(precision: int) -> int:
+    """The number of bytes in which every decimal of the precision fits."""
+    return next(each for each in range(1, 17) if 10**precision - 1 < 1 << 8 * each - 1)
 
 
 def _decimal(value: bytes, kind: pa.DataType) -> str:

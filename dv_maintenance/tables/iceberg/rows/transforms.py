@@ -21,7 +21,7 @@ from pyarrow import types
 
 from dv_maintenance.tables.iceberg.commit.values import unscaled
 from dv_maintenance.tables.iceberg.log.metadata import Metadata, SpecField
-from dv_maintenance.tables.iceberg.rows.partitions import text_of
+from dv_maintenance.tables.iceberg.rows.partitions import decimal_size, text_of
 from dv_maintenance.tables.model import hive_folder
 
 _PERIODS: Final = {"year": "Y", "month": "M", "day": "D", "hour": "h"}
@@ -140,11 +140,6 @@ def _is_number(kind: pa.DataType) -> bool:
 def _unscaled(values: pa.Array) -> list[int]:
     scale = values.type.scale
     return [int(each.scaleb(scale)) for each in values.to_pylist()]
-
-
-def decimal_size(precision: int) -> int:
-    """The number of bytes in which every decimal of the precision fits."""
-    return next(each for each in range(1, 17) if 10**precision - 1 < 1 << 8 * each - 1)
 
 
 def _fixed(values: Sequence[int], precision: int) -> list[bytes]:
