@@ -21,7 +21,7 @@ from dv_maintenance.dml.condition import Condition, equal_columns
 from dv_maintenance.dml.keys import rows_of_files
 from dv_maintenance.dml.names import alike, quoted, unused
 from dv_maintenance.dml.new_rows import TARGET_BYTES, assignments, held_to, scanned, spark_types
-from dv_maintenance.dml.operation import DmlReport, Work, deleted_rows, discard, row_level, run, session_of
+from dv_maintenance.dml.operation import DmlReport, Work, discard, row_changes, row_level, run, session_of
 from dv_maintenance.dml.padding import char_length
 from dv_maintenance.dml.prune import files_that_may_match
 from dv_maintenance.dml.rows import TableRows, live_rows, spark_errors
@@ -32,7 +32,7 @@ from dv_maintenance.dml.store_assignment import stored
 from dv_maintenance.dml.write import Written, write_changes
 from dv_maintenance.errors import RefusedError, UsageError
 from dv_maintenance.tables.predicate import And, Or
-from dv_maintenance.tables.rows import RowChanges, row_id_name
+from dv_maintenance.tables.rows import row_id_name
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -249,7 +249,7 @@ class _Running:
             options=self.table.storage.options,
             dry_run=self.dry_run,
         )
-        changes = RowChanges(deleted_rows(self.table, tasks, written.positions), written.added, written.change_files)
+        changes = row_changes(self.table, tasks, written, dry_run=self.dry_run)
         if written.doubles:
             if not self.dry_run:
                 discard(self.table, changes)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from dv_maintenance.dml.keys import KeyCounts
+    from dv_maintenance.dml.write import Written
     from dv_maintenance.dv import DeletionVector
     from dv_maintenance.engine import Engine
     from dv_maintenance.tables.model import Snapshot
@@ -147,6 +148,17 @@ def discard(table: Table, changes: RowChanges) -> None:
     uris = [each.output.uri for each in (*changes.added, *changes.change_files)]
     with suppress(StorageError):  # vacuum finds the remaining files
         table.storage.delete([table.storage.path_of_uri(uri) for uri in uris])
+
+
+def row_changes(table: Table, tasks: Sequence[ScanTask], written: Written, *, dry_run: bool) -> RowChanges:
+    """The changes that an UPDATE or MERGE has written. If they can't be put together, the new files are deleted."""
+    try:
+        deleted = deleted_rows(table, tasks, written.positions)
+    except BaseException:
+        if not dry_run:
+            discard(table, RowChanges((), written.added, written.change_files))
+        raise
+    return RowChanges(deleted, written.added, written.change_files)
 
 
 def deleted_rows(

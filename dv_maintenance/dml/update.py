@@ -12,7 +12,7 @@ from dv_maintenance.dml.catalyst import predicate_of
 from dv_maintenance.dml.condition import Condition
 from dv_maintenance.dml.names import quoted, unused
 from dv_maintenance.dml.new_rows import TARGET_BYTES, assignments, held_to, scanned, spark_types
-from dv_maintenance.dml.operation import DmlReport, Work, deleted_rows, row_level, run, session_of
+from dv_maintenance.dml.operation import DmlReport, Work, row_changes, row_level, run, session_of
 from dv_maintenance.dml.prune import files_that_may_match
 from dv_maintenance.dml.rows import live_rows, spark_errors
 from dv_maintenance.dml.session_time import scan_tasks
@@ -20,7 +20,7 @@ from dv_maintenance.dml.store_assignment import stored
 from dv_maintenance.dml.write import write_changes
 from dv_maintenance.errors import UsageError
 from dv_maintenance.tables.predicate import bind
-from dv_maintenance.tables.rows import RowChanges, row_id_name
+from dv_maintenance.tables.rows import row_id_name
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -98,7 +98,7 @@ def update(
         count = sum(written.counts.values())
         millis = round((time.perf_counter() - started) * 1000)
         return Work(
-            RowChanges(deleted_rows(table, tasks, written.positions), written.added, written.change_files),
+            row_changes(table, tasks, written, dry_run=dry_run),
             lambda added: bool(files_that_may_match(target, added, predicate).files.num_rows),
             {} if condition is None else {"predicate": f"({condition})"},
             {"numUpdatedRows": count, "executionTimeMs": millis, "scanTimeMs": 0, "rewriteTimeMs": millis},

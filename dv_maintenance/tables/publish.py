@@ -13,6 +13,8 @@ import logging
 import random
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ClassVar, Generic, TypeVar
 
@@ -89,6 +91,16 @@ class Rules(ABC, Generic[DraftT]):
         if unknown:
             failure.done = "it is not known whether the version was committed"
         return failure
+
+
+@contextmanager
+def before_the_commit() -> Iterator[None]:
+    """Context for what comes before an attempt at a commit: whatever fails here, nothing was committed."""
+    try:
+        yield
+    except DvMaintenanceError as error:
+        error.uncommitted = True
+        raise
 
 
 def publish(

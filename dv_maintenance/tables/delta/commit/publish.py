@@ -77,7 +77,8 @@ def publish(
     StorageError : the storage kept failing; says so if the commit may still have happened.
     UnsupportedFeatureError, RefusedError : the table may not, or may no longer, be written.
     """
-    check_writable(storage, base, writes)
+    with frame.before_the_commit():
+        check_writable(storage, base, writes)
     rules = _Rules(storage, base, compose, writes)
     published = frame.publish(rules, max_attempts=max_attempts, first_pause=_FIRST_PAUSE, longest_pause=_LONGEST_PAUSE)
     if published.version is not None and not isinstance(storage, Rehearsal):

@@ -31,6 +31,7 @@ from dv_maintenance.tables.delta.rows.tasks import log_path
 from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
 from dv_maintenance.tables.gates import Input, check_replacements, check_stored
 from dv_maintenance.tables.model import FileKey
+from dv_maintenance.tables.publish import before_the_commit
 from dv_maintenance.tables.table import CommitOutcome, Rebased, Replacement
 from dv_maintenance.tables.work import OutputFile
 
@@ -64,7 +65,8 @@ def commit_replacements(
     ConflictError, StorageError, UnsupportedFeatureError, RefusedError : see ``publish``.
     """
     rows = _live_rows(base, replacements)
-    _verify(storage, base, replacements, rows)
+    with before_the_commit():
+        _verify(storage, base, replacements, rows)
     commit = _Commit(storage, base, replacements, operation, {key: LiveFile.from_row(row) for key, row in rows.items()})
     with commit.dvs.cleaned_up():
         published = publish(storage, base, commit.compose, writes="rewrite", max_attempts=max_attempts)

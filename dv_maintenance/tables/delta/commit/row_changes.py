@@ -41,6 +41,7 @@ from dv_maintenance.tables.delta.rows.tasks import dv_ref, log_path
 from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
 from dv_maintenance.tables.dv_codecs import load
 from dv_maintenance.tables.model import FileKey, parse_partition
+from dv_maintenance.tables.publish import before_the_commit
 from dv_maintenance.tables.rows import AddedFile, ChangesOutcome, DeletedRows, RowChanges, rehearsed
 from dv_maintenance.tables.work import OutputFile
 
@@ -77,8 +78,9 @@ def commit_changes(
     """
     if dry_run:
         storage = rehearsed(storage, changes)
-    commit = _Commit(storage, base, changes, operation, reads, live_adds(storage, base, changes.deleted))
-    commit.verify()
+    with before_the_commit():
+        commit = _Commit(storage, base, changes, operation, reads, live_adds(storage, base, changes.deleted))
+        commit.verify()
     if not (changes.deleted or changes.added):
         return ChangesOutcome(None, 0)
     with commit.dvs.cleaned_up():

@@ -15,6 +15,7 @@ import pyarrow as pa
 from pyarrow import types
 
 from dv_maintenance.files.parquet_footer import read_footer
+from dv_maintenance.storage.failures import storage_errors
 from dv_maintenance.tables.iceberg.commit.values import encoded, of_json
 from dv_maintenance.tables.iceberg.log.types import LINEAGE
 from dv_maintenance.tables.model import LOGICAL
@@ -78,7 +79,8 @@ def file_record(storage: Storage, snapshot: IcebergSnapshot, output: OutputFile,
     """The record of a new Parquet file by field id, without content and partition. Reads its footer."""
     leaves = {each.name: each for each in _leaves(snapshot)}
     counts, nulls, lower, upper = {}, {}, {}, {}
-    with storage.open_input(storage.path_of_uri(output.uri)) as file:
+    place = storage.path_of_uri(output.uri)
+    with storage_errors(place), storage.open_input(place) as file:
         footer = read_footer(file)
     stored = _stored_bounds(footer, leaves)
     for stats in output.stats:

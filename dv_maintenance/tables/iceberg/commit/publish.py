@@ -94,7 +94,8 @@ def publish(
     StorageError : the storage or the catalog failed. The error says so if the commit may have happened nevertheless.
     DamagedTableError, UnsupportedFeatureError : about the newest snapshot; nothing was committed.
     """
-    check_writable(layout, base, writes)
+    with frame.before_the_commit():
+        check_writable(layout, base, writes)
     rules = _Rules(layout, base, compose, writes, now=base)
     return frame.publish(rules, max_attempts=max_attempts, first_pause=_FIRST_PAUSE, longest_pause=_LONGEST_PAUSE)
 

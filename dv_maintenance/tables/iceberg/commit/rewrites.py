@@ -26,6 +26,7 @@ from dv_maintenance.tables.iceberg.commit.unneeded import unneeded_deletes
 from dv_maintenance.tables.iceberg.rows.rewrite_tasks import output_folder
 from dv_maintenance.tables.iceberg.rows.tasks import stored_source
 from dv_maintenance.tables.model import FileKey
+from dv_maintenance.tables.publish import before_the_commit
 from dv_maintenance.tables.table import CommitOutcome, Rebased, Replacement, reasons_of
 
 if TYPE_CHECKING:
@@ -58,7 +59,8 @@ def commit_replacements(
     commit = _Commit(
         layout, base, replacements, live_rows(base, {key.path for each in replacements for key in each.inputs})
     )
-    commit.verify()
+    with before_the_commit():
+        commit.verify()
     published = publish(layout, base, commit.compose, writes="rewrite", max_attempts=max_attempts)
     held = published.version is not None
     return CommitOutcome(

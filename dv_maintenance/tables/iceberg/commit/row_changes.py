@@ -28,6 +28,7 @@ from dv_maintenance.tables.iceberg.log.manifests import DATA
 from dv_maintenance.tables.iceberg.rows.rewrite_tasks import output_folder
 from dv_maintenance.tables.iceberg.rows.transforms import NewPartitions
 from dv_maintenance.tables.model import FileKey
+from dv_maintenance.tables.publish import before_the_commit
 from dv_maintenance.tables.rows import AddedFile, ChangesOutcome, DeletedRows, RowChanges, rehearsed
 
 if TYPE_CHECKING:
@@ -63,8 +64,9 @@ def commit_changes(
     if dry_run:
         layout = layout.at(rehearsed(layout.storage, changes))
     name = str(operation["name"])
-    commit = _Commit(layout, base, changes, name, reads, dry_run=dry_run)
-    commit.verify()
+    with before_the_commit():
+        commit = _Commit(layout, base, changes, name, reads, dry_run=dry_run)
+        commit.verify()
     published = publish(layout, base, commit.compose, writes=name.lower(), max_attempts=max_attempts)
     return replace(commit.outcome, version=published.version, attempts=published.attempts)
 

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from dv_maintenance.dv import DeletionVector
 from dv_maintenance.errors import DamagedTableError, DvMaintenanceError, RefusedError
 from dv_maintenance.files.arrays import combined, numbers
+from dv_maintenance.storage.failures import storage_failure
 from dv_maintenance.tables.iceberg.layout import Layout
 from dv_maintenance.tables.iceberg.log.manifests import placed
 from dv_maintenance.tables.parallel import in_parallel
@@ -67,7 +68,9 @@ def read_position_deletes(
             damage.__cause__ = error
             raise placed(layout, damage, version, path) from error
         except (DvMaintenanceError, pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
-            if not isinstance(error, DvMaintenanceError):
+            if isinstance(error, OSError) and error.errno is not None:
+                error = storage_failure(path, error)
+            elif not isinstance(error, DvMaintenanceError):
                 error = DamagedTableError(f"its rows can't be read: {error}")
             raise placed(layout, error, version, path) from error.__cause__
 

@@ -85,7 +85,8 @@ def publish(
     DamagedTableError, UnsupportedFeatureError, RefusedError : about the newest snapshot; nothing was committed.
     """
     layout = table_layout(place)
-    check_writable(layout, base, writes)
+    with frame.before_the_commit():
+        check_writable(layout, base, writes)
     rules = _Rules(place, layout, base, compose, writes, now=base)
     return frame.publish(rules, max_attempts=max_attempts, first_pause=_FIRST_PAUSE, longest_pause=_LONGEST_PAUSE)
 

@@ -31,6 +31,7 @@ from dv_maintenance.tables.paimon.log.schema import read_schema
 from dv_maintenance.tables.paimon.log.snapshots import COMPACT, read_snapshot_file
 from dv_maintenance.tables.paimon.rows import keyed, lineage
 from dv_maintenance.tables.paimon.rows.lineage import with_lineage
+from dv_maintenance.tables.publish import before_the_commit
 from dv_maintenance.tables.table import CommitOutcome, Rebased, Replacement, reasons_of
 
 if TYPE_CHECKING:
@@ -102,8 +103,9 @@ def commit_replacements(
     inputs = {key for each in replacements for key in each.inputs}
     names = {key.path.rpartition("/")[2] for key in inputs}
     live = {file.key: file for file in live_files(base, names).values() if file.key in inputs}
-    layout = table_layout(place)
-    _verify(layout, base, replacements, live)
+    with before_the_commit():
+        layout = table_layout(place)
+        _verify(layout, base, replacements, live)
     commit = _Commit(layout, base, replacements, live)
     published = publish(place, base, commit.compose, writes="rewrite", max_attempts=max_attempts)
     held = published.version is not None

@@ -1,0 +1,74 @@
+"""A verb that fails before its commit takes the files along that it wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dv_maintenance.errors import DvMaintenanceError
+from dv_maintenance.tables.delta.commit import publish as delta_publish
+from dv_maintenance.tables.iceberg.commit import publish as iceberg_publish
+from dv_maintenance.tables.paimon.commit import publish as paimon_publish
+from dv_maintenance.testing.backends import DeltaBackend, IcebergBackend, PaimonBackend, TableBackend
+from dv_maintenance.testing.faults import Call, Fault
+from dv_maintenance.testing.faulty_access import injected
+from dv_maintenance.testing.locations import Folder
+from dv_maintenance.testing.trials import Trial
+from dv_maintenance.testing.verbs import verbs_of
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    for each in (delta_publish, iceberg_publish, paimon_publish):
+        monkeypatch.setattr(each, "_FIRST_PAUSE", 0.0)
+
+
+class From:
+    """The call and all later ones of its kind fail."""
+
+    def __init__(self, first: Call) -> None:
+        self.first = first
+
+    def fault(self, call: Call) -> Fault | None:
+        due = call.number >= self.first.number and call.operation == self.first.operation
+        return Fault.FAIL if due and Fault.FAIL in call.possible else None
+
+    def done(self, call: Call) -> None:
+        pass
+
+
+def check(place: Path, backend: Callable[[str], TableBackend], verb: str, chosen: Callable[[Call], bool]) -> None:
+    made = backend(str(place))
+    found = [each for each in verbs_of(made) if each.name == verb]
+    if not found:
+        pytest.skip(f"the format has no {verb}")
+    trial = Trial(made, Folder(place), found[0])
+    failed = 0
+    for call in filter(chosen, trial.points(all_calls=True)):
+        trial.location.reset()
+        before = set(trial.location.files())
+        error = None
+        with injected(From(call)):
+            try:
+                trial.verb.run(trial.backend, trial.now)
+            except DvMaintenanceError as raised:
+                error = raised
+        if error is not None and "known" not in str(error.to_json()["done"]):
+            failed += 1
+            left = {path for path in set(trial.location.files()) - before if "/_delta_log/" not in path}
+            assert not left, (call, error)
+    assert failed
+
+
+@pytest.mark.parametrize("backend", [pytest.param(DeltaBackend, marks=pytest.mark.deep), IcebergBackend])
+def test_when_files_can_not_be_read(backend: Callable[[str], TableBackend], tmp_path: Path) -> None:
+    check(tmp_path / "t", backend, "update", lambda call: call.operation == "read input")
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("verb", ["purge", "delete", "update", "merge"])
+@pytest.mark.parametrize("backend", [DeltaBackend, IcebergBackend, PaimonBackend])
+def test_at_each_call(backend: Callable[[str], TableBackend], verb: str, tmp_path: Path) -> None:
+    check(tmp_path / "t", backend, verb, lambda call: call.operation not in {"unlink", "delete"})
