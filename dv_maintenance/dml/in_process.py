@@ -14,12 +14,14 @@ from contextlib import suppress
 from datetime import date
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
+from dv_maintenance.dml import uuids
 from dv_maintenance.dml.names import alike, unused
 from dv_maintenance.dml.padding import char_length
 from dv_maintenance.dml.prune import files_that_may_match
@@ -30,6 +32,7 @@ from dv_maintenance.engine.cores import default_threads
 from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.engine.rows.filtering import NotHereError, evaluate
 from dv_maintenance.errors import UsageError
+from dv_maintenance.tables.model import logical_type
 from dv_maintenance.tables.predicate import And, Compare, IsIn, IsNull, Not, Operator, Or, Predicate, bind, columns_of
 
 if TYPE_CHECKING:
@@ -41,8 +44,8 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.work import ScanTask
 
 _UNDERSTOOD: Final = (
-    "it knows columns of integers, decimals, text, dates and booleans, compared with literals by =, <>, <, <=, >, >=, "
-    "IN, BETWEEN and IS NULL, and AND, OR and NOT of these"
+    "it knows columns of integers, decimals, text, UUIDs, dates and booleans, compared with literals by =, <>, <, <=, "
+    ">, >=, IN, BETWEEN and IS NULL, and AND, OR and NOT of these"
 )
 
 # What Spark's parser may read differently: other quotes, escapes, comments, parameters, a lone !, a second statement.
@@ -102,10 +105,15 @@ def exact_predicate(sql: str, schema: pa.Schema) -> Predicate | None:
     except (sqlglot.errors.SqlglotError, RecursionError):
         return None
     with suppress(_OtherError, NotHereError, RecursionError):
-        predicate = bind(_predicate(tree, schema), schema)
+        predicate = bind(_predicate(tree, schema), pa.schema([_comparable(field) for field in schema]))
         evaluate(pa.RecordBatch.from_pylist([], columns_in(predicate, schema)), predicate)
         return predicate
     return None
+
+
+def _comparable(field: pa.Field) -> pa.Field:
+    """UUIDs compare as their bytes do. Bounds of files are bound to the table's own types, by which they do not."""
+    return field.with_type(pa.binary()) if logical_type(field) == "uuid" else field
 
 
 def columns_in(predicate: Predicate, schema: pa.Schema) -> pa.Schema:
@@ -219,6 +227,10 @@ def _literal(node: Any, field: pa.Field) -> Any:
                 return date.fromisoformat(text)
         if types.is_string(field.type) and char_length(field) is None:
             return text
+        if logical_type(field) == "uuid":
+            with suppress(ValueError):
+                if uuids.canonical(text) == text:  # Spark compares texts
+                    return UUID(text).bytes
     elif types.is_integer(field.type) and _INTEGER.fullmatch(text):
         return -int(text) if minus else int(text)
     elif types.is_decimal(field.type) and _DECIMAL.fullmatch(text):

@@ -22,9 +22,9 @@ def reading(uri: str, kind: str = "Parquet") -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:
-        problem = "is a folder" if isinstance(error, NotAFileError) else "does not exist"
+        folder, gone = "is named by the table's log, but is a folder", "is named by the table's log, but does not exist"
         raise DamagedTableError(
-            f"{uri} is named by the table's log, but {problem}",
+            f"{uri} {folder if isinstance(error, NotAFileError) else gone}",
             next_step="restore the file; if a vacuum removed it, restore an older version of the table",
         ) from error
     except (pa.ArrowException, MemoryError, RuntimeError, OSError) as error:

@@ -11,10 +11,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import IO, TYPE_CHECKING, Any
+from uuid import UUID
 
 import pyarrow as pa
 
 from dv_maintenance.errors import RefusedError, UsageError
+from dv_maintenance.tables.model import logical_type
 
 if TYPE_CHECKING:
     from dv_maintenance.tables.model import Snapshot
@@ -95,7 +97,7 @@ def write_rows(schema: pa.Schema, batches: Iterable[pa.RecordBatch], output: str
     """Write a file in the format of its extension, and return the number of rows. It appears whole or not at all.
 
     ``.jsonl`` has one object per row: decimals as strings, dates and times as ISO 8601 (UTC with ``Z`` where the column
-    has a zone), binary as base64, maps as lists of [key, value], NaN and infinities as strings.
+    has a zone), UUIDs as text, other binary as base64, maps as lists of [key, value], NaN and infinities as strings.
 
     ``.csv`` has the same values (RFC 4180 with a header, but lines end in a line feed): null is empty, an empty text
     ``""``, nested values are JSON.
@@ -197,7 +199,7 @@ def _json_rows(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator
     """The values of each row as JSON has them."""
     schema, batches = _plain(schema, batches)
     types = [(_mapped(field.type, _in_utc), _mapped(field.type, _as_text)) for field in schema]
-    forms = [_form(field.type) for field in schema]
+    forms = [_form(field) for field in schema]
     for batch in batches:
         columns = [
             list(map(form, column.cast(in_utc).cast(as_text).to_pylist()))
@@ -259,9 +261,11 @@ def _mapped(type_: pa.DataType, leaf: Callable[[pa.DataType], pa.DataType]) -> p
     return leaf(type_)
 
 
-def _form(type_: pa.DataType) -> Callable[[Any], Any]:
-    """A function from a Python value of that type to a JSON value."""
-    is_ = pa.types
+def _form(field: pa.Field) -> Callable[[Any], Any]:
+    """A function from a Python value of that field to a JSON value."""
+    type_, is_ = field.type, pa.types
+    if logical_type(field) == "uuid":
+        return lambda value: None if value is None else str(UUID(bytes=value))
     if is_.is_floating(type_):
         return _float
     if is_.is_timestamp(type_):
@@ -271,13 +275,13 @@ def _form(type_: pa.DataType) -> Callable[[Any], Any]:
     if is_.is_binary(type_) or is_.is_large_binary(type_) or is_.is_fixed_size_binary(type_):
         return lambda value: None if value is None else b64encode(value).decode()
     if is_.is_struct(type_):
-        fields = {type_.field(n).name: _form(type_.field(n).type) for n in range(type_.num_fields)}
+        fields = {each.name: _form(each) for each in map(type_.field, range(type_.num_fields))}
         return lambda value: value and {name: form(value[name]) for name, form in fields.items()}
     if is_.is_map(type_):
-        key, item = _form(type_.key_type), _form(type_.item_type)
+        key, item = _form(type_.key_field), _form(type_.item_field)
         return lambda value: value and [[key(k), item(v)] for k, v in value]
     if is_.is_list(type_) or is_.is_large_list(type_) or is_.is_fixed_size_list(type_):
-        element = _form(type_.value_type)
+        element = _form(type_.value_field)
         return lambda value: value and [element(each) for each in value]
     return lambda value: value
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from dv_maintenance.errors import UnsupportedFeatureError
-from dv_maintenance.tables.model import DELTA_TYPE, LIMITED
+from dv_maintenance.tables.model import LIMITED, logical_type
 
 _UNFIT: Final = frozenset({"nanos", "geo"})
 
@@ -30,7 +30,7 @@ def spark_schema(schema: pa.Schema) -> StructType:
     fields = []
     for field in nullable(schema):
         metadata = schema.field(field.name).metadata or {}
-        kind = _unfit(schema.field(field.name)) or metadata.get(DELTA_TYPE, b"").decode()
+        kind = _unfit(schema.field(field.name)) or logical_type(schema.field(field.name))
         try:
             if kind == "variant" or kind in _UNFIT:
                 raise UnsupportedFeatureError("", features=(kind,))
@@ -50,7 +50,7 @@ def spark_schema(schema: pa.Schema) -> StructType:
 
 def _unfit(field: pa.Field) -> str:
     """The kind of a field, or of one in it, whose values Spark would change; empty if there is none."""
-    kind = (field.metadata or {}).get(DELTA_TYPE, b"").decode()
+    kind = logical_type(field)
     inside = (_unfit(field.type.field(at)) for at in range(field.type.num_fields))
     return kind if kind in _UNFIT else next(filter(None, inside), "")
 

@@ -52,8 +52,8 @@ messages, or empty if that is the path in the schema itself.
 """
 
 LOGICAL = b"dvm:logical"
-"""Metadata of a field with a field id: its annotation in Parquet, where its Arrow type does not give one: ``uuid``, or
-``variant`` for a struct of two required binaries.
+"""Metadata of a field: its type, where its Arrow type does not give it: ``uuid``, or ``variant`` for a struct of two
+required binaries. If it also has a field id, that is its annotation in Parquet.
 """
 
 DELTA_TYPE = b"dvm:delta"

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from uuid import UUID
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dv_maintenance.cli import main
 from dv_maintenance.dml.key_casts import INEXACT, from_json, from_text, from_typed
 from dv_maintenance.dml.spark_types import VARIANT, for_spark, retyped, spark_schema, value_type
 from dv_maintenance.dml.uuids import KIND, STORED, stored_of, texts_of
 from dv_maintenance.tables.model import LOGICAL
+from dv_maintenance.testing.iceberg_builder import IcebergBuilder
 
 UUIDS = st.lists(st.none() | st.uuids(), max_size=12)
 
@@ -78,6 +83,37 @@ def test_nested_columns() -> None:
     assert value_type(schema.field("v")) == VARIANT
     back = [retyped(column, field.type) for column, field in zip(there.columns, schema, strict=True)]
     assert pa.RecordBatch.from_arrays(back, schema=schema).to_pylist() == batch.to_pylist()
+
+
+def test_without_spark(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Conditions compare UUIDs as texts, as Spark does; rows have them as texts, too."""
+    builder, place = IcebergBuilder(tmp_path / "t"), str(tmp_path / "t")
+    builder.create({"id": "int", "u": "uuid", "us": {"type": "list", "element-id": 9, "element": "uuid"}})
+    stored = [UUID(int=each).bytes for each in (1, 2, 0xFF << 120)]
+    rows = {"id": pa.array(range(4), pa.int32()), "u": pa.array([*stored, None], STORED)}
+    builder.append(pa.table({**rows, "us": pa.array([stored[:1], [], [None], None], pa.list_(STORED))}))
+    found = {
+        f"u = '{UUID(int=2)}'": [1],
+        f"u IN ('{UUID(int=1)}', '{UUID(int=7)}')": [0],
+        f"u > '{UUID(int=1)}'": [1, 2],
+        f"NOT u < '{UUID(int=2)}'": [1, 2],
+        "u IS NULL": [3],
+    }
+    for condition, ids in found.items():
+        assert main(["read", place, "--where", condition, "--columns", "id", "--engine", "local"]) == 0
+        assert [json.loads(line)["id"] for line in capsys.readouterr().out.splitlines() if line] == ids, condition
+    odd = str(UUID(int=0xAB)).upper()  # equals nothing in Spark, which compares texts
+    assert main(["read", place, "--where", f"u = '{odd}'", "--engine", "local"]) == 2
+    assert main(["read", place]) == 0
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert lines[0] == {"id": 0, "u": str(UUID(int=1)), "us": [str(UUID(int=1))]}
+    assert lines[2]["us"] == [None]
+    assert main(["read", place, "-o", str(tmp_path / "rows.parquet")]) == 0
+    assert pq.read_table(tmp_path / "rows.parquet")["u"].to_pylist() == [*stored, None]
+    assert main(["delete", place, "--where", f"u = '{UUID(int=2)}'", "--engine", "local"]) == 0
+    capsys.readouterr()
+    assert main(["read", place, "--as", "csv", "--columns", "id"]) == 0
+    assert capsys.readouterr().out.split() == ["id", "0", "2", "3"]
 
 
 def test_keys() -> None:

@@ -16,6 +16,7 @@ from dv_maintenance.tables.model import LOGICAL
 if TYPE_CHECKING:
     import pyarrow as pa
 
+_ID: Final = b"PARQUET:field_id"
 # FileMetaData, SchemaElement
 _SCHEMA, _FIELD_ID, _LOGICAL_TYPE = 2, 9, 10
 _BYTE: Final = 3
@@ -46,7 +47,8 @@ def _wanted(fields: Any) -> Iterator[tuple[int | None, bytes]]:
     for each in fields:
         metadata, kind = each.metadata or {}, each.type
         if LOGICAL in metadata:
-            yield int(metadata[b"PARQUET:field_id"]), metadata[LOGICAL]
+            if _ID in metadata:
+                yield int(metadata[_ID]), metadata[LOGICAL]
         elif types.is_struct(kind):
             yield from _wanted(kind)
         elif types.is_map(kind):

@@ -15,7 +15,6 @@ from dv_maintenance.maintenance.fsck.owners import owners_of, remedies_of_owners
 from dv_maintenance.maintenance.fsck.quick import QuickCheck, quick_check
 from dv_maintenance.maintenance.fsck.report import Damage, FsckReport
 from dv_maintenance.remedies import run
-from dv_maintenance.tables.capabilities import RestorableTable
 from dv_maintenance.tables.file_log import FileLogTable
 from dv_maintenance.tables.fsck import DATA, DV, INDEX, WAITING, FsckTable, LogFault, Repair, row_numbers
 from dv_maintenance.tables.guard import VacuumRequest
@@ -315,6 +314,8 @@ def _back_to(table: FsckTable, since: Iterable[int | None]) -> int | None:
 
 def _restorable(table: FsckTable) -> tuple[Repair, ...]:
     """The newest of the last versions that a restore accepts, though the newest version of all can't be read."""
+    from dv_maintenance.tables.capabilities import RestorableTable
+
     if not isinstance(table, RestorableTable):
         return ()
     try:
