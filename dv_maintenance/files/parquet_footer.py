@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from dv_maintenance.errors import RefusedError
 from dv_maintenance.files.parquet_checks import check_footer, encrypted_file
 from dv_maintenance.files.thrift_compact import I32, STRUCT, Struct, ThriftError, Value, binary, list_of
 
@@ -53,7 +54,8 @@ def open_parquet_file(file: pa.NativeFile, footer: Any = None, **options: Any) -
     Raises
     ------
     pa.ArrowException, OSError : it is not a Parquet file.
-    RefusedError : it is encrypted, or in a codec that is not known; does not name the file.
+    RefusedError : it is encrypted, in a codec that is not known, or has a type that this release of pyarrow does not
+        know; does not name the file.
     """
     import pyarrow.parquet as pq
 
@@ -160,10 +162,17 @@ def _with_key_renamed(footer: bytes) -> Any:
 
 
 def parsed(footer: bytes) -> Any:
-    """The ``pyarrow.parquet.FileMetaData`` of a footer's bytes."""
+    """The ``pyarrow.parquet.FileMetaData`` of a footer's bytes. Raises as ``open_parquet_file``."""
     import pyarrow.parquet as pq
 
-    return pq.ParquetFile(pa.BufferReader(MAGIC + framed(footer))).metadata
+    try:
+        return pq.ParquetFile(pa.BufferReader(MAGIC + framed(footer))).metadata
+    except OSError as error:
+        if "Logical type Variant" not in str(error):
+            raise
+        raise RefusedError(
+            "it has a column of the type variant, which pyarrow 21 can't read", next_step="use pyarrow 22 or newer"
+        ) from error
 
 
 def _without_arrow_schema(footer: bytes) -> Any:

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from dv_maintenance.errors import RefusedError
 from dv_maintenance.files.parquet_footer import (
     encoded,
     framed,
@@ -137,3 +138,14 @@ def test_an_arrow_schema_that_is_none(value: bytes) -> None:
 def test_what_is_no_parquet_file(data: bytes) -> None:
     with pytest.raises((pa.ArrowException, OSError)):
         read_footer(pa.BufferReader(data))
+
+
+def test_a_variant_is_refused_by_name_where_arrow_can_not_read_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def opened(_file: Any) -> Any:
+        raise OSError("Logical type Variant cannot be applied to group node")  # pyarrow 21
+
+    file = pa.BufferReader(stored())
+    monkeypatch.setattr(pq, "ParquetFile", opened)
+    with pytest.raises(RefusedError, match="variant") as caught:
+        read_footer(file)
+    assert "pyarrow 22" in str(caught.value)

@@ -15,6 +15,7 @@ import pytest
 from effort import sampled
 from golden_tables import names_in
 from support.places import GOLDEN
+from support.releases import golden_params
 from variants import as_text
 
 from dv_maintenance.cli import main
@@ -84,7 +85,7 @@ def nanoseconds(rows: pa.Table) -> list[dict[str, str]]:
     return found
 
 
-@pytest.mark.parametrize("name", ROWS)
+@pytest.mark.parametrize("name", golden_params(ROWS))
 def test_rows_and_counts_of_every_snapshot(laid: Callable[[str], Path], canon: ModuleType, name: str) -> None:
     table = opened(laid(name))
     for facts in EXPECTED[name]["snapshots"]:
@@ -146,7 +147,7 @@ def check_files(place: Path, found: list[dict[str, Any]], expected: list[dict[st
     }
 
 
-@pytest.mark.parametrize("name", ROWS)
+@pytest.mark.parametrize("name", golden_params(ROWS))
 def test_the_newest_version(laid: Callable[[str], Path], canon: ModuleType, name: str) -> None:
     facts, table = EXPECTED[name], opened(laid(name))
     snapshot = table.snapshot()
@@ -233,7 +234,7 @@ def test_fsck_finds_the_damage(laid: Callable[[str], Path], name: str) -> None:
     assert bool(quick.damage) == (name in IN_METADATA | {"bad_missing_puffin", "bad_truncated_puffin"})
 
 
-@pytest.mark.parametrize("name", sampled(ROWS, 4))
+@pytest.mark.parametrize("name", sampled(golden_params(ROWS), 4))
 def test_fsck_finds_sound_tables_sound(laid: Callable[[str], Path], name: str) -> None:
     report = fsck(opened(laid(name)), deep=True)
     assert not report.damage

@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from support.releases import golden_params
 from test_golden_iceberg import of_kind
 
 from dv_maintenance.dml.delete import delete
@@ -117,7 +118,7 @@ def holds(condition: Predicate, column: pa.ChunkedArray) -> bool:
     raise AssertionError(condition)
 
 
-@pytest.mark.parametrize("name", of_kind("rows", "odd"))
+@pytest.mark.parametrize("name", golden_params(of_kind("rows", "odd")))
 def test_no_file_of_a_golden_table_is_left_out_that_holds_a_row(laid: Callable[[str], Path], name: str) -> None:
     table: Any = open_table(str(laid(name)))
     snapshot = table.snapshot()
@@ -164,8 +165,8 @@ def test_a_bound_of_another_form_is_unknown(data: Any, kind: pa.DataType, value:
     assert _value(data, kind) == value
 
 
-def test_a_delete_opens_only_files_that_may_match(laid: Callable[[str], Path]) -> None:
-    place = laid("schema_evolved")
+def test_a_delete_opens_only_files_that_may_match(laid_copy: Callable[[str], Path]) -> None:
+    place = laid_copy("schema_evolved")
     table: Any = open_table(str(place))
     snapshot = table.snapshot()
     ids = snapshot.schema.names[0]

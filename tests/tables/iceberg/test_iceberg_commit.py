@@ -16,6 +16,7 @@ import pytest
 from effort import sampled
 from golden_tables import names_in
 from support.places import GOLDEN
+from support.releases import golden_params, needs_variants
 
 from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.errors import RefusedError
@@ -65,7 +66,7 @@ def rows_of(table: IcebergTable, version: int | None = None) -> list[str]:
 
 
 @needs_golden
-@pytest.mark.parametrize("name", sampled(BY_FOLDER, 3))
+@pytest.mark.parametrize("name", sampled(golden_params(BY_FOLDER), 3))
 def test_a_purge_changes_no_row_and_no_lineage(laid_copy: Callable[[str], Path], name: str) -> None:
     place = laid_copy(name)
     table = opened(place)
@@ -90,9 +91,10 @@ def test_a_purge_changes_no_row_and_no_lineage(laid_copy: Callable[[str], Path],
 
 
 @needs_golden
-@needs_golden
 @pytest.mark.parametrize("threads", [1, 4])  # columns one by one, or several at once
-@pytest.mark.parametrize(("name", "says"), [("ts_nano", "u (UUID)"), ("variant_col", "v (Variant(1))")])
+@pytest.mark.parametrize(
+    ("name", "says"), [("ts_nano", "u (UUID)"), pytest.param("variant_col", "v (Variant(1))", marks=needs_variants)]
+)
 def test_annotations_stay(laid_copy: Callable[[str], Path], name: str, says: str, threads: int) -> None:
     place = laid_copy(name)
     old = {*(place / "data").iterdir()}
