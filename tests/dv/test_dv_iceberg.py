@@ -8,6 +8,7 @@ import zlib
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,6 +16,7 @@ import pytest
 from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from packaging.version import Version
 
 from dv_maintenance.dv import DeletionVector
 from dv_maintenance.dv.delta import NATIVE_MAGIC
@@ -23,6 +25,8 @@ from dv_maintenance.errors import DamagedDeletionVectorError
 from dv_maintenance.tables.dv_codecs import load
 
 URI = "s3://bucket/table/data/1-deletes.puffin"
+# Of two containers of equal size, pyroaring chooses an array, as Java does, from this release on.
+OTHER_RUNS = Version(version("pyroaring")) < Version("1.1")
 POSITIONS = st.sets(st.integers(0, 5000) | st.integers(0, MAX_POSITION), min_size=1, max_size=40)
 
 
@@ -68,7 +72,9 @@ def test_dvs_of_golden_tables(golden: Path) -> None:
             found = load(Ref(dv["offset"], dv["length"], dv["cardinality"]), stored, rows=file["rows"])
             assert found.positions().tolist() == dv["positions"]
             assert stored.fetched == [(dv["offset"], dv["length"])]
-            assert encode(found) == data[dv["offset"] : dv["offset"] + dv["length"]]
+            blob = encode(found)
+            assert decode(blob, len(blob)) == found
+            assert OTHER_RUNS or blob == data[dv["offset"] : dv["offset"] + dv["length"]]
             read += 1
             if data[:4] == b"PFA1":
                 (blob,) = [each for each in read_footer(URI, len(data), stored) if each.offset == dv["offset"]]

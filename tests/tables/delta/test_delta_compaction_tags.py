@@ -153,12 +153,12 @@ def test_other_readers(builder: DeltaBuilder, tmp_path: Path, reader: str) -> No
     assert sorted(map(str, READERS[reader](place).to_pylist())) == before
 
 
-def test_delta_spark_goes_on(builder: DeltaBuilder, tmp_path: Path, spark: SparkSession) -> None:
+def test_delta_spark_goes_on(builder: DeltaBuilder, tmp_path: Path, delta_spark: SparkSession) -> None:
     place = tmp_path / "table"
-    before = with_delta_spark(spark, place).num_rows
+    before = with_delta_spark(delta_spark, place).num_rows
     assert maintain(table_of(builder), LocalEngine(), TAGGED).verified
-    assert with_delta_spark(spark, place).num_rows == before
-    gone = spark.sql(f"DELETE FROM delta.`{place}` WHERE id % 10 = 0").collect()[0][0]
-    spark.sql(f"OPTIMIZE delta.`{place}`").collect()
-    spark.sql(f"VACUUM delta.`{place}` DRY RUN").collect()
-    assert with_delta_spark(spark, place).num_rows == before - gone > 0
+    assert with_delta_spark(delta_spark, place).num_rows == before
+    gone = delta_spark.sql(f"DELETE FROM delta.`{place}` WHERE id % 10 = 0").collect()[0][0]
+    delta_spark.sql(f"OPTIMIZE delta.`{place}`").collect()
+    delta_spark.sql(f"VACUUM delta.`{place}` DRY RUN").collect()
+    assert with_delta_spark(delta_spark, place).num_rows == before - gone > 0
