@@ -63,11 +63,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None]:
     items[:] = _dealt(items, int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")))
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_finish() -> None:
-    """Thousands of tests and their modules stay: no later collection of garbage goes through them."""
-    gc.collect()
-    gc.freeze()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Thousands of tests and their modules stay: no collection of garbage goes through them, now or later."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def _dealt(items: list[pytest.Item], workers: int) -> list[pytest.Item]:

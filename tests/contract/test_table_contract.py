@@ -78,9 +78,11 @@ class TestPaimon(Copied):
         return PaimonBackend(str(tmp_path / "a table"), options={"deletion-vector.index-file.target-size": "40"})
 
 
-class TestIceberg(TableContract):
-    """Made for each test: its metadata has absolute paths."""
+class TestIceberg(Copied):
+    """At one place, one test after the other: its metadata has absolute paths."""
 
     @pytest.fixture
-    def backend(self, tmp_path: Path) -> TableBackend:
-        return IcebergBackend(str(tmp_path / "a table"))
+    def backend(self, tmp_path_factory: pytest.TempPathFactory) -> TableBackend:
+        place = tmp_path_factory.getbasetemp() / "iceberg" / "a table"
+        shutil.rmtree(place, ignore_errors=True)
+        return IcebergBackend(str(place))
