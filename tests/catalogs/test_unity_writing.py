@@ -357,8 +357,8 @@ def trial(server: Unity, tmp_path: Path, verb: Verb, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize(
     "verb",
-    # A vacuum commits as they do, and more often.
-    [pytest.param(verb, marks=pytest.mark.deep if verb.name == "vacuum" else ()) for verb in KILLED],
+    # The others commit as a purge does.
+    [pytest.param(verb, marks=() if verb.name == "purge" else pytest.mark.deep) for verb in KILLED],
     ids=lambda verb: verb.name,
 )
 def test_a_kill_at_every_file_of_a_commit(trial: Trial) -> None:

@@ -583,6 +583,8 @@ def test_the_schema_names_single_keys(
         ["op", "retry_policy"]
     ]
     assert wrong({"tables": "{{ env.TABLES }}", "schedule": None, "defaults": "{{ shared }}"}) == []
+    texts = {"target_file_size": "512MiB", "retention": "168h", "partitions": ["a=1"]}
+    assert wrong({"tables": [{"path": "a"}], "defaults": {"policy": texts}}) == []
     assert wrong({"tables": [{"path": "a", "partitions": "day"}, {"path": "b", "partitions": ["day", "shop"]}]}) == []
 
 
