@@ -50,7 +50,15 @@ MEMORY := $(shell df -Pk /dev/shm 2>/dev/null | awk 'NR == 2 && $$4 > 4194304 {p
 	@$(RUN) pytest -n 0 --collect-only >/dev/null 2>&1 || true
 	@touch $@
 
-tests: setup judges airflow-environment .venv/.compiled ## Tests only
+# Classes as a JVM has them after some statements of delta-spark and Iceberg: those that the tests start begin with them.
+CLASSES := .cache/classes.jsa
+
+$(CLASSES): .venv/.ready | setup judges
+	@rm -f $@
+	@SPARK_SUBMIT_OPTS="-XX:TieredStopAtLevel=1 -XX:ArchiveClassesAtExit=$(CURDIR)/$@" $(RUN) pytest -n 0 -k "every_clause or goes_on" \
+		tests/dml/test_dml_update_merge.py tests/judges/test_iceberg_session_catalog.py >/dev/null 2>&1 || true
+
+tests: setup judges airflow-environment .venv/.compiled $(CLASSES) ## Tests only
 	$(MEMORY) DVM_EFFORT=0.6 $(RUN) pytest -o tmp_path_retention_policy=failed
 
 check: .venv/.ready ## Style, types, layers and the quick tests: the loop while working

@@ -20,7 +20,7 @@ from effort import examples
 from golden_tables import NotThere
 from hypothesis import settings
 from support.object_stores import AZURITE, S3PROXY, Store, azurite, s3proxy
-from support.places import GOLDEN, ICEBERG, JARS, JUDGED_SPARK, PAIMON, PYPAIMON, SQLITE
+from support.places import CLASSES, GOLDEN, ICEBERG, JARS, JUDGED_SPARK, PAIMON, PYPAIMON, SQLITE
 from support.sessions import CHEAP
 
 from dv_maintenance.remedies import speak
@@ -34,12 +34,16 @@ if TYPE_CHECKING:
 # Of every JVM that a test starts: most of their time is their start. Compiling Spark's code a second time, for speed,
 # costs as much as all tests do, and verifying its classes a seventh of a session of ten statements. The simple
 # compiler's cache of 48 MiB is too small for the judges: a full one ends all compiling. Several threads that collect
-# garbage do not pay off on two cores.
-os.environ.setdefault(
-    "SPARK_SUBMIT_OPTS",
-    "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC -Xmn400m -XX:MetaspaceSize=300m "
-    "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote",
+# garbage do not pay off on two cores, nor does collecting all of it each time that a small heap has to grow.
+_JVM = (
+    "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC -Xms1g -Xmn400m -XX:MetaspaceSize=300m "
+    "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
 )
+# Searching Spark's 300 jars for classes takes a quarter of a session's first minutes. An archive that does not fit is
+# ignored, and must not be spoken of on the standard output.
+if CLASSES.is_file():
+    _JVM += f" -XX:SharedArchiveFile={CLASSES} -Xlog:disable -Xlog:all=error:stderr"
+os.environ.setdefault("SPARK_SUBMIT_OPTS", _JVM)
 
 # A slow example on a busy machine is not a failure. Properties without a number of their own take no more than 100.
 settings.register_profile("tests", deadline=None, max_examples=min(100, examples(100)))
@@ -248,11 +252,14 @@ def spark(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config)
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.memory": "2g",
+        "spark.driver.extraJavaOptions": "-Xms2g -Xmn800m",
         "spark.sql.shuffle.partitions": "1",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.warehouse.dir": home / "warehouse",
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",
+        "spark.python.daemon.module": "support.worker_daemon",
+        "spark.executorEnv.PYTHONPATH": Path(__file__).parent,
     }
     jars = sorted(JARS.glob("*.jar"))
     if jars and __version__.startswith(JUDGED_SPARK):
@@ -272,7 +279,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config)
         for key, value in CHEAP.items():
             session.conf.set(key, value)
     yield session
-    session.stop()
+    _end_jvm()
 
 
 def _end_jvm() -> None:

@@ -15,4 +15,6 @@ PAIMON = ROOT / ".cache" / "jars" / "paimon-1.4.2" / "paimon-bundle-1.4.2.jar"
 # Iceberg's runtime for Spark.
 ICEBERG = ROOT / ".cache" / "jars" / "iceberg-1.12.0" / "iceberg-spark-runtime-4.1_2.13-1.12.0.jar"
 SQLITE = ROOT / ".cache" / "jars" / "sqlite-3.50.3.0" / "sqlite-jdbc-3.50.3.0.jar"
+# Classes of Spark and its judges, as a JVM has them once it has loaded them: `make` writes it.
+CLASSES = ROOT / ".cache" / "classes.jsa"
 PYPAIMON = ROOT / ".cache" / "pypaimon-2.1.0"
