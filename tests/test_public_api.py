@@ -47,11 +47,13 @@ def test_below_the_public_modules_only_reexports_are_listed() -> None:
     listed_by_us = public().keys() | {"dv_maintenance.api"}
     for path in sorted((ROOT / "dv_maintenance").rglob("*.py")):
         module = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
-        tree = ast.parse(path.read_text())
+        if module in listed_by_us or "__all__" not in (text := path.read_text()):
+            continue
+        tree = ast.parse(text)
         lists = [
             node.value for node in tree.body if isinstance(node, ast.Assign) and _named(node.targets[0], "__all__")
         ]
-        if module in listed_by_us or not lists:
+        if not lists:
             continue
         imported = {
             alias.asname or alias.name

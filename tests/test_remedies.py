@@ -129,9 +129,10 @@ def test_no_message_below_the_faces_names_a_flag_or_a_command() -> None:
     others = {"--x-s3", "--table-s3", "--set "}
     found = []
     for file in PACKAGE.rglob("*.py"):
-        if file.relative_to(PACKAGE).parts[0] in faces | {"remedies.py"}:
+        text = file.read_text()
+        if file.relative_to(PACKAGE).parts[0] in faces | {"remedies.py"} or not re.search(r"--[a-z]|\bdvm ", text):
             continue
-        tree = ast.parse(file.read_text())
+        tree = ast.parse(text)
         docs = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
         found += [
             f"{file.relative_to(ROOT)}: {node.value}"

@@ -20,7 +20,10 @@ HOMES = {"internals.py", "state.py"}
 
 def _imports(file: Path) -> Iterator[tuple[str, bool, bool]]:
     """Module, whether it is imported under a guard, whether for type checkers only."""
-    tree = ast.parse(file.read_text())
+    text = file.read_text()
+    if "dagster._" not in text and "dagster_shared" not in text:
+        return
+    tree = ast.parse(text)
     inside = {
         id(each): node for node in ast.walk(tree) if isinstance(node, ast.With | ast.If) for each in ast.walk(node)
     }
