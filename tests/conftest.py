@@ -258,8 +258,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config)
         "spark.sql.warehouse.dir": home / "warehouse",
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",
-        "spark.python.daemon.module": "support.worker_daemon",
-        "spark.executorEnv.PYTHONPATH": Path(__file__).parent,
+        "spark.executorEnv.PYTHONPATH": Path(__file__).parent / "support" / "workers",
     }
     jars = sorted(JARS.glob("*.jar"))
     if jars and __version__.startswith(JUDGED_SPARK):
