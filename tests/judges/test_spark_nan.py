@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,9 +49,9 @@ FILTERS = (
     f"s.x = {NAN}",
     f"array_contains(a, {NAN})",
     f"element_at(m, 'k') = {NAN}",
-    "once > 70000",
-    "NOT (once <= 70000)",
-    "once = 69999",
+    "once > 7000",
+    "NOT (once <= 7000)",
+    "once = 6999",
     "never > 1",
     f"never = {NAN}",
     "z = 0",
@@ -64,7 +65,7 @@ FILTERS = (
 )
 """Of them each finds NaN, or would if there were any, or a bound that is not what it seems to be."""
 
-FEW = ("d > 100", f"d = {NAN}", "NOT (d <= 50)", "f >= 7", "s.x > 5", "once > 70000", "y = 0")
+FEW = ("d > 100", f"d = {NAN}", "NOT (d <= 50)", "f >= 7", "s.x > 5", "once > 7000", "y = 0")
 
 # In `once` only one of all rows is NaN, in `never` are but NaN and nulls. A DELETE leaves only negative zeros in `y`.
 ROWS = f"""id,
@@ -73,12 +74,12 @@ ROWS = f"""id,
     IF(id % 500 = 4, NULL, named_struct('x', IF(id % 500 = 1, {NAN}, id % 5))) AS s,
     array(IF(id % 500 = 5, {NAN}, 1D)) AS a,
     map('k', IF(id % 500 = 6, {NAN}, 1D)) AS m,
-    IF(id = 25001, {NAN}, CAST(id AS DOUBLE)) AS once,
+    IF(id = 2001, {NAN}, CAST(id AS DOUBLE)) AS once,
     IF(id % 2 = 0, NULL, {NAN}) AS never,
     CASE id % 3 WHEN 0 THEN 0.0D WHEN 1 THEN -0.0D ELSE 0.0D END AS z,
     IF(id % 1000 = 501, 0.0D, -0.0D) AS y,
-    CASE id WHEN 3 THEN double('infinity') WHEN 30001 THEN double('-infinity') ELSE 1D END AS inf"""
-COUNT = 70_000
+    CASE id WHEN 3 THEN double('infinity') WHEN 3001 THEN double('-infinity') ELSE 1D END AS inf"""
+COUNT = 7_000
 
 
 @contextmanager
@@ -155,14 +156,14 @@ def test_purged(delta_spark: SparkSession, tmp_path: Path, filters: tuple[str, .
     table = made(spark, path)
     before = reading_all(spark, table, filters)
     assert before["d > 100"][0] == COUNT // 1000
-    assert before["once > 70000"][0] == 1
+    assert before["once > 7000"][0] == 1
     assert purge(open_table(str(path)), LocalEngine()).verified
     assert judged(spark, table, FEW) == {each: before[each] for each in FEW}
     # Plain scans cost less than those of Delta.
     [file] = files_of(path)
     assert pq.read_metadata(file).num_row_groups == 2
     assert judged(spark, f"parquet.`{file}`", filters) == before
-    judge_files([file], 69_930)
+    judge_files([file], COUNT - COUNT // 1000)
 
 
 @pytest.mark.deep
@@ -173,18 +174,20 @@ def test_ordered_updated_and_merged(delta_spark: SparkSession, tmp_path: Path) -
     before = reading_all(spark, table, FILTERS)
     assert zorder(open_table(str(path)), LocalEngine(), ["id"]).verified
     assert judged(spark, table) == before
-    update(open_table(str(path)), spark, {"d": NAN}, "id < 30000 AND id % 500 = 7")
-    assert judged(spark, table)["d > 100"][0] == before["d > 100"][0] + 60
-    new = spark.sql(f"SELECT {ROWS} FROM range(60000, 80000)")
+    update(open_table(str(path)), spark, {"d": NAN}, "id < 3000 AND id % 500 = 7")
+    assert judged(spark, table)["d > 100"][0] == before["d > 100"][0] + 6
+    new = spark.sql(f"SELECT {ROWS} FROM range(6000, 8000)")
     begun = merge(open_table(str(path)), spark, new, "target.id = source.id")
     begun.when_matched_update_all().when_not_matched_insert_all().execute()
-    assert judged(spark, table, vectorized=(True, False))["d > 100"][0] > before["d > 100"][0] + 60
+    assert judged(spark, table, vectorized=(True, False))["d > 100"][0] > before["d > 100"][0] + 6
 
 
 @pytest.fixture
 def few_rows_in_a_group(monkeypatch: pytest.MonkeyPatch) -> None:
     """Several row groups in a file, each of several pages."""
-    monkeypatch.setattr("dv_maintenance.engine.parquet.writer.ROW_GROUP_ROWS", 40_000)
+    monkeypatch.setattr("dv_maintenance.engine.parquet.footer.MAX_BATCH_ROWS", 4_000)
+    monkeypatch.setattr("dv_maintenance.engine.parquet.writer.ROW_GROUP_ROWS", 3_000)
+    monkeypatch.setattr(pq, "ParquetWriter", partial(pq.ParquetWriter, max_rows_per_page=1_000))
 
 
 ROW = {"type": "ROW", "fields": [{"id": 100, "name": "x", "type": "DOUBLE"}]}
