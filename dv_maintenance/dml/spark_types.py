@@ -32,7 +32,7 @@ VARIANT: Final = pa.struct(
     [pa.field("value", pa.binary(), False), pa.field("metadata", pa.binary(), False, {b"variant": b"true"})]
 )
 """A variant in Spark."""
-_PARTS: Final = {each.name for each in VARIANT}
+_PARTS: Final = {(each.name, each.type, each.nullable) for each in VARIANT}
 
 _PRECISION: Final = 38
 
@@ -87,7 +87,7 @@ def retyped(array: pa.Array, wanted: pa.DataType) -> pa.Array:
     kind = array.type
     if types.is_struct(wanted) and types.is_struct(kind):
         mask = array.is_null() if array.null_count else None
-        if {each.name for each in wanted} == {each.name for each in kind} == _PARTS:
+        if _is_variant(wanted):
             # Spark leaves the parts of a null out; in files they are required.
             inner = [array.field(each.name).cast(each.type).fill_null(b"") for each in wanted]
         else:
@@ -106,6 +106,11 @@ def retyped(array: pa.Array, wanted: pa.DataType) -> pa.Array:
     if types.is_string(kind) and wanted == uuids.STORED:
         return uuids.stored_of(array)
     return array.cast(wanted)
+
+
+def _is_variant(kind: pa.DataType) -> bool:
+    """Of types in Spark or in files, where nothing but a variant has required fields."""
+    return {(each.name, each.type, each.nullable) for each in kind} == _PARTS
 
 
 def _with_nulls(array: pa.Array, rebuild: Callable[..., pa.Array], parts: list[pa.Array]) -> pa.Array:

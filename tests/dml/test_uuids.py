@@ -81,6 +81,10 @@ def test_nested_columns() -> None:
     )
     assert retyped(none, variant).field("metadata").null_count == 0
     assert value_type(schema.field("v")) == VARIANT
+    # A struct with the names of a variant's parts is none.
+    other_kind = pa.struct([("metadata", pa.binary()), ("value", pa.binary())])
+    some = pa.array([{"metadata": None, "value": b"x"}], pa.struct([("value", pa.binary()), ("metadata", pa.binary())]))
+    assert retyped(some, other_kind).to_pylist() == [{"metadata": b"x", "value": None}], "by position, nulls stay"
     back = [retyped(column, field.type) for column, field in zip(there.columns, schema, strict=True)]
     assert pa.RecordBatch.from_arrays(back, schema=schema).to_pylist() == batch.to_pylist()
 
