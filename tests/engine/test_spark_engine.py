@@ -215,7 +215,7 @@ def test_a_session_that_was_given_or_found_is_left_running(lake: Any, spark: Spa
 @pytest.mark.jvm
 def test_a_session_of_its_own_is_started_and_stopped(lake: Any, tmp_path: Path) -> None:
     program = """
-import json, sys
+import gc, json, sys
 from dv_maintenance.engine.spark import engine as spark
 from dv_maintenance.engine.spark import wire
 from dv_maintenance.tables.work import RewriteTask
@@ -224,6 +224,8 @@ def watched(batches):
     for batch in wire.run_bundles(batches, {}):
         if "pandas" in sys.modules:
             raise ImportError("the worker has imported pandas")
+        if any(place.endswith("pyspark.zip") for place in sys.path) or not gc.get_freeze_count():
+            raise ImportError("the worker is not one of our daemon")
         yield batch
 
 task = RewriteTask.from_json(json.load(sys.stdin))

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 MIN_JAVA = 17
 _LOCAL_TRIES = 3
+_WORKER_PYTHON = "spark.sql.execution.pyspark.python"
 
 _DEFAULTS = {
     "spark.ui.enabled": "false",
@@ -64,7 +65,11 @@ def start_session(master: str | None, conf: Mapping[str, str]) -> SparkSession:
         return connect(master, conf)
     require_java()
     builder: SparkSession.Builder = SparkSession.builder
-    settings = local_settings(master) if master.startswith("local") else {"spark.master": master, **_DEFAULTS}
+    settings = {"spark.master": master, **_DEFAULTS}
+    if master.startswith("local"):
+        settings = local_settings(master)
+        if "PYSPARK_PYTHON" not in os.environ and _WORKER_PYTHON not in conf:  # it has the package: it is this one
+            settings["spark.python.daemon.module"] = "dv_maintenance.engine.spark.daemon"
     for key, value in {"spark.app.name": "dv-maintenance", **settings, **completed(conf)}.items():
         builder = builder.config(key, value)
     with worker_python(master), ended_if_interrupted():
