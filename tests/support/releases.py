@@ -1,8 +1,9 @@
-"""Tests of what older releases of pyarrow can't do, and what this package then refuses or avoids."""
+"""Tests of what older releases of pyarrow and pylance can't do, and what this package then refuses or avoids."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import pyarrow as pa
@@ -17,6 +18,7 @@ __all__ = [
     "golden_params",
     "needs_int96",
     "needs_orc_timestamps",
+    "needs_pylance_14",
     "needs_variants",
     "skip_without_orc_timestamps",
 ]
@@ -33,6 +35,16 @@ needs_variants = pytest.mark.skipif(
     Version(pa.__version__) < Version("22"),
     reason="this pyarrow can't read variants, so they are refused",
 )
+
+
+def _pylance_is_old() -> bool:
+    try:
+        return Version(version("pylance")) < Version("14")
+    except PackageNotFoundError:
+        return False
+
+
+needs_pylance_14 = pytest.mark.skipif(_pylance_is_old(), reason="this pylance neither writes nor reads such tables")
 
 
 def golden_params(names: Iterable[Any]) -> list[Any]:

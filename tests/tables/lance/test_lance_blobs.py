@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from support.aged import age, clock
+from support.releases import needs_pylance_14
 
 from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.errors import DamagedTableError, RefusedError, UnsupportedFeatureError
@@ -19,6 +20,8 @@ from dv_maintenance.maintenance.vacuum import vacuum
 from dv_maintenance.tables import open_table
 from dv_maintenance.tables.guard import VacuumRequest
 from dv_maintenance.tables.lance.vacuum import blobs
+
+pytestmark = needs_pylance_14
 
 NOW = VacuumRequest(retention=0, allow_short_retention=True)
 SHARED, OWN = 70_000, 5_000_000  # bytes: several blobs share an object; a blob has an object of its own
