@@ -26,7 +26,7 @@ PARTITIONED = f"""
     CREATE TABLE {{t}} (id BIGINT, name STRING, price DOUBLE, day DATE, shop STRING) USING delta
         PARTITIONED BY (day, shop) TBLPROPERTIES ({DV}, 'delta.enableChangeDataFeed' = 'true');
     INSERT INTO {{t}} SELECT id, IF(id % 10 = 0, NULL, concat('n', id)), id / 4,
-        date_add(DATE '2026-01-01', CAST(id % 3 AS INT)),
+        date_add(DATE '2026-01-01', CAST(id % 4 / 2 AS INT)),
         CASE id % 4 WHEN 0 THEN NULL WHEN 1 THEN 'a b' WHEN 2 THEN 'x/y=z%' ELSE 'é' END FROM range(400);
     DELETE FROM {{t}} WHERE id % 7 = 0;
     INSERT INTO {{t}} SELECT id, concat('n', id), id / 4, DATE '2026-02-01', 'late' FROM range(400, 500)

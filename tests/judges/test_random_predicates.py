@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 from support.predicate_judging import Count, Judged, session_with
-from support.random_sql import COLUMNS, FILES, NESTED, PARTITIONED, assignment, condition, rows_of_file, settings
+from support.random_sql import COLUMNS, FILES, NESTED, PARTITIONED, ROWS, assignment, condition, rows_of_file, settings
 from support.sessions import cheap
 from support.twins import Twins
 
@@ -43,12 +43,12 @@ EVERYTHING: Final = "concat_ws('|', CAST(struct(*) AS STRING), hex(x), hex(c), h
 UTC_VALUES: Final = "spark.databricks.delta.write.utcTimestampPartitionValues"
 
 
-def make(spark: SparkSession, place: Path, random: Random, partitioned: bool) -> Path:
+def make(spark: SparkSession, place: Path, random: Random, partitioned: bool, rows: int) -> Path:
     by = f"PARTITIONED BY ({', '.join(PARTITIONED)})" if partitioned else ""
     dvs = "TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')"
     spark = cheap(spark)
     spark.sql(f"CREATE TABLE delta.`{place}` ({SCHEMA}) USING delta {by} {dvs}")
-    files = [rows_of_file(random, number) for number in range(FILES)]
+    files = [rows_of_file(random, number, rows) for number in range(FILES)]
     # Some values of partitions are texts without a zone, of whichever session.
     for in_utc, rows in (("true", files[::2]), ("false", files[1::2])):
         with session_with(spark, {UTC_VALUES: in_utc}):
@@ -135,12 +135,18 @@ def as_select_finds(twins: Twins, before: int, sql: str, kind: str) -> bool:
 
 
 def judge(
-    spark: SparkSession, folder: Path, seed: int, predicates: int, operations: int, partitioned: Sequence[bool]
+    spark: SparkSession,
+    folder: Path,
+    seed: int,
+    predicates: int,
+    operations: int,
+    partitioned: Sequence[bool],
+    rows: int = ROWS,
 ) -> Count:
-    """``partitioned``: a table each."""
+    """``partitioned``: a table each; ``rows`` of each of its files, nearly all in partitions of their own."""
     count = Count()
     random = Random(seed)
-    tables = [make(spark, folder / f"t{number}", random, each) for number, each in enumerate(partitioned)]
+    tables = [make(spark, folder / f"t{number}", random, each, rows) for number, each in enumerate(partitioned)]
     batch = min(BATCH, max(1, predicates // 2))
     for number in range(0, predicates, batch):
         wanted = settings(random)
@@ -158,7 +164,7 @@ def judge(
 
 
 def test_some_conditions(delta_spark: SparkSession, tmp_path: Path) -> None:
-    judge(delta_spark, tmp_path, 15, 8, 1, [True]).check(15)
+    judge(delta_spark, tmp_path, 15, 8, 1, [True], rows=3).check(15)
 
 
 @pytest.mark.deep

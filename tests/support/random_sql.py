@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final
 
-__all__ = ["COLUMNS", "FILES", "PARTITIONED", "Column", "assignment", "condition", "rows_of_file", "settings"]
+__all__ = ["COLUMNS", "FILES", "PARTITIONED", "ROWS", "Column", "assignment", "condition", "rows_of_file", "settings"]
 
 FILES: Final = 5
 ROWS: Final = 8
@@ -343,7 +343,7 @@ def assignment(random: Random) -> tuple[str, str]:
     )
 
 
-def rows_of_file(random: Random, number: int) -> str:
+def rows_of_file(random: Random, number: int, count: int = ROWS) -> str:
     """A SELECT of the rows of one file, in the order of COLUMNS and NESTED after ``id``. Each file has few values of a
     column, so that its bounds leave something out."""
     few = {
@@ -354,7 +354,7 @@ def rows_of_file(random: Random, number: int) -> str:
         )
     }
     lines = []
-    for row in range(ROWS):
+    for row in range(count):
         picked = ["NULL" if random.random() < 0.12 else random.choice(values) for values in few.values()]
         lines.append(f"({number * ROWS + row}, {', '.join(picked)})")
     return "VALUES " + ", ".join(lines)
