@@ -30,7 +30,7 @@ TABLE = f"""
         IF(id % 6 = 0, NULL, named_struct('a', CAST(id AS INT), 'tags', IF(id % 4 = 0, NULL, array('x', NULL, name)),
             'more', map(concat('k', id), named_struct('x', date_add(DATE '1960-01-01', CAST(id AS INT)))))),
         date_add(DATE '2026-01-01', CAST(id % 2 AS INT)), CASE id % 3 WHEN 0 THEN NULL WHEN 1 THEN 'a b' ELSE 'x/y' END
-        FROM (SELECT id, concat('name', id) AS name FROM range(120));
+        FROM (SELECT id, concat('name', id) AS name FROM range(0, 120, 1, 1));
     DELETE FROM {{t}} WHERE id % 7 = 0;
     ALTER TABLE {{t}} ADD CONSTRAINT cheap CHECK (price < 100000)
 """

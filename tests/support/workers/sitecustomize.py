@@ -20,8 +20,10 @@ if "pyspark.daemon" in sys.orig_argv:
         if place.endswith((".jar", ".zip")):
             del sys.path_importer_cache[place]
     with suppress(ImportError):
-        import_module("pyspark.worker")
-        for module in ("dml.keys", "dml.write", "engine.spark.wire", "spark_source.source", "tables.delta.table"):
+        for module in ("pyspark.worker", "obstore.store", "pyarrow.parquet"):
+            import_module(module)
+        of_rows, of_tables = ("dml.keys", "dml.write"), ("spark_source.source", "tables.delta.table")
+        for module in (*of_rows, *of_tables, "engine.parquet.writer", "engine.spark.wire"):
             import_module(f"dv_maintenance.{module}")
     gc.collect()
     gc.freeze()
