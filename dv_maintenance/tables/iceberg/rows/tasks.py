@@ -136,7 +136,7 @@ def source_of(layout: Layout, snapshot: IcebergSnapshot, row: Mapping[str, Any],
     constants = {
         each.name: known[number]
         for each in schema
-        if (number := int(each.metadata[b"PARQUET:field_id"])) in known and not _stored_better(each.type)
+        if (number := int(each.metadata[b"PARQUET:field_id"])) in known and not types.is_nested(each.type)
     }
     defaults = {}
     if row["first_row_id"] is not None:
@@ -156,11 +156,6 @@ def source_of(layout: Layout, snapshot: IcebergSnapshot, row: Mapping[str, Any],
         format=plain.format,
         spark_keys=False,
     )
-
-
-def _stored_better(kind: pa.DataType) -> bool:
-    """Types whose partition values this package does not turn into values of columns: files have them, too."""
-    return bool(types.is_floating(kind) or types.is_nested(kind))
 
 
 def stored_source(layout: Layout, snapshot: IcebergSnapshot, row: Mapping[str, Any]) -> SourceFile:
