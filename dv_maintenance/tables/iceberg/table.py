@@ -9,6 +9,7 @@ from dv_maintenance.errors import DvMaintenanceError, RefusedError, UsageError
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables.binding import Receiver, deferred
 from dv_maintenance.tables.iceberg.layout import Layout
+from dv_maintenance.tables.iceberg.log.strictness import strict_faults
 from dv_maintenance.tables.iceberg.snapshot import load_snapshot
 from dv_maintenance.tables.registry import Location
 
@@ -120,8 +121,7 @@ class IcebergTable:
     remedies = staticmethod(fsck.remedies)
 
     def log_faults(self, snapshot: IcebergSnapshot) -> tuple[LogFault, ...]:
-        del snapshot
-        return ()
+        return tuple(strict_faults(snapshot.metadata))
 
     def branch(self, name: str) -> IcebergTable:
         """One of the ``branches``. Raises UsageError if there is no such branch."""
