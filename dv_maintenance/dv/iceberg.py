@@ -224,8 +224,11 @@ def _footer(uri: str, size: int, fetch: Fetch) -> Any:
         raise DamagedDeletionVectorError("its footer does not begin with Puffin's magic number")
     payload = data[4:]
     if flags & _LZ4:
-        with pa.CompressedInputStream(pa.BufferReader(payload), "lz4") as stream:
-            payload = stream.read(_MAX_FOOTER)
+        try:
+            with pa.CompressedInputStream(pa.BufferReader(payload), "lz4") as stream:
+                payload = stream.read(_MAX_FOOTER)
+        except OSError as error:
+            raise DamagedDeletionVectorError(f"its footer can't be unpacked: {error}") from error
     return json.loads(payload)
 
 

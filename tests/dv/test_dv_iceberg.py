@@ -191,6 +191,11 @@ def test_a_changed_byte_is_damage_or_harmless(at: int, byte: int) -> None:
         read_footer(URI, len(data), File(data))
 
 
+def test_a_footer_that_only_says_that_it_is_packed_is_damage() -> None:
+    with pytest.raises(DamagedDeletionVectorError, match="can't be unpacked"):
+        read_footer(URI, len(data := footer(b'{"blobs": []}', flags=1)), File(data))
+
+
 def test_a_packed_footer_is_read() -> None:
     plain = json.dumps({"blobs": [{"type": "x", "fields": [1], "offset": 4, "length": 0}]}).encode()
     sink = pa.BufferOutputStream()
