@@ -278,7 +278,7 @@ def test_a_commit_without_its_in_commit_timestamp_is_read_but_not_built_on(root:
     with pytest.raises(DamagedTableError, match="does not begin with one"):
         restore(table, timestamp=1_800_000_000_000)
     (fault,) = fsck(table).damage
-    assert "can't write to the table" in fault.effect
+    assert "nobody can write to the table" in fault.effect
     assert restore(table, version=2).verified
     assert delete(root, "id = 5") == 0
 

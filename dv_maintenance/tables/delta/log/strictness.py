@@ -188,7 +188,7 @@ def _stamps(snapshot: DeltaSnapshot, commits: _Commits) -> Iterator[LogFault]:
         return
     where, version = commits.unstamped
     if version == snapshot.version and snapshot.in_commit_timestamp is None:
-        effect = "Its rows can be read, but Spark and dvm can't write to the table, or find a version by its time."
+        effect = "Its rows can be read, but nobody can write to the table, or find a version by its time."
         yield LogFault(where, _UNSTAMPED, effect, _back(snapshot.table, version))
     elif since <= version < snapshot.version:
         effect = "Spark can't show the table's history, or find a version by its time."
