@@ -51,6 +51,24 @@ def play(folder: Path, rows: int, names: list[str], capsys: pytest.CaptureFixtur
     return body
 
 
+@pytest.mark.parametrize(("words", "engine"), [([], "spark"), (["--engine", "local"], "local")])
+def test_the_engine_of_the_demo(
+    words: list[str], engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A run's configuration takes no engine that is not named."""
+
+    class StoppedError(Exception):
+        """Nothing is built."""
+
+    def start(*_: Any, **given: Any) -> None:
+        assert given["engine"] == engine
+        raise StoppedError
+
+    monkeypatch.setattr("dv_maintenance.cli.demo.location.Location", start)
+    assert cli.main(["demo", "--dir", str(tmp_path / "demo"), *words]) == 1
+    assert "StoppedError" in capsys.readouterr().err
+
+
 @pytest.mark.processes
 def test_demo_of_two_tables(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

@@ -49,7 +49,7 @@ def demo(args: Namespace, out: Output) -> int:
 
     listed = os.path.join(folder, "tables.yaml")
     home, log = os.path.join(folder, "dagster"), os.path.join(folder, "dagster.log")
-    with Location(root, home=home, tables=listed, engine=args.engine, log=log) as location:
+    with Location(root, home=home, tables=listed, engine=args.engine or "spark", log=log) as location:
         report = _play(
             WatchConfig.load(listed), location, args.rows, out, ui=_ui_command(root, folder, listed=bool(left_out))
         )
