@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 KIND: Final = pa.uuid()
-"""Stands for UUIDs where there is no field that could say what its 16 bytes are."""
+"""The type of UUIDs where no field is at hand whose metadata says so."""
 
 STORED: Final = pa.binary(16)
 
