@@ -105,7 +105,7 @@ def damaged_table(browser: Browser) -> Iterator[Path]:
     browser.see("Failed", "not JSON")
     yield browser.shoot("check-failed")
     browser.open("/assets/shop/returns?view=checks&checkDetail=readable")
-    browser.see("Passed", "can be read")
+    browser.see("Passed", "is readable")
 
 
 def optimize(browser: Browser) -> Iterator[Path]:
