@@ -89,6 +89,23 @@ def test_nested_columns() -> None:
     assert pa.RecordBatch.from_arrays(back, schema=schema).to_pylist() == batch.to_pylist()
 
 
+def test_parts_of_nested_columns() -> None:
+    """A batch may be a part of a longer one, whose buffers begin before it."""
+    short, long = (pa.map_(pa.string(), pa.list_(kind)) for kind in (pa.int32(), pa.int64()))
+    values = [[("a", [1, None]), ("b", None)], None, [], [("c", [])], [("d", [7, 8]), ("e", [9])]]
+    in_structs = [{"x": each} if at % 3 else None for at, each in enumerate(values)]
+    for array, wanted in (
+        (pa.array(values, short), long),
+        (pa.array(in_structs, pa.struct([("x", short)])), pa.struct([("x", long)])),
+        (pa.array([each and [each] for each in values], pa.list_(short)), pa.list_(long)),
+    ):
+        for first in range(len(array)):
+            part = array.slice(first, 2)
+            found = retyped(part, wanted)
+            found.validate(full=True)
+            assert found.to_pylist() == part.to_pylist()
+
+
 def test_without_spark(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Conditions compare UUIDs as texts, as Spark does; rows have them as texts, too."""
     builder, place = IcebergBuilder(tmp_path / "t"), str(tmp_path / "t")
