@@ -102,13 +102,14 @@ def load_snapshot(
     if known is not None and (known.metadata.uuid, known.metadata.specs) != (metadata.uuid, metadata.specs):
         known = None
     partitions = Partitions.of(metadata, () if known is None else known.partitions)
-    entries = read_entries(layout, entry, partitions, None if known is None else known.entries)
+    read_before = None if known is None else known.entries
+    entries = read_entries(layout, entry, partitions, read_before)
     at = 0 if entry is None else entry.id
     try:
         deletes = deletes_of(entries, metadata)
         have = {} if known is None else known.position_deletes
         read = read_position_deletes(layout, deletes.positions, have, at)
-        found = matched(entries, deletes, read, partitions.found, _times(metadata))
+        found = matched(entries, deletes, read, partitions.found, _times(metadata), read_before)
     except DamagedTableError as damage:
         raise damage if damage.table else placed(layout, damage, at) from damage.__cause__
     optimizer = optimizer_of(metadata)

@@ -26,6 +26,7 @@ from dv_maintenance.service.tables_file import WatchConfig
 from dv_maintenance.tables import open_table
 from dv_maintenance.tables.find import find_tables
 from dv_maintenance.tables.iceberg.table import IcebergTable
+from dv_maintenance.testing.iceberg_builder import IcebergBuilder
 
 pytestmark = pytest.mark.usefixtures("golden")
 Laid = Callable[[str], Path]
@@ -244,6 +245,28 @@ def test_since_when_rows_are_deleted(laid: Laid) -> None:
 
 
 # -- what contradicts itself ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("again", [["a", "a"], ["known"]])
+def test_a_look_finds_a_file_that_is_live_twice(tmp_path: Path, again: list[str]) -> None:
+    builder = IcebergBuilder(tmp_path)
+    builder.create({"id": "long"})
+
+    def add(names: list[str]) -> None:
+        file = {"134": 0, "101": "PARQUET", "102": {}, "103": 1, "104": 9}
+        builder.commit("append", added=[{**file, "100": f"{tmp_path}/data/{name}.parquet"} for name in names])
+
+    add(["known", "other"])
+    table = opened(tmp_path)
+    kept = table.snapshot()
+    add(["new"])
+    advanced = table.advanced(kept, table.version())
+    assert advanced is not None
+    assert advanced.files.num_rows == 3
+    add(again)
+    assert table.advanced(kept, table.version()) is None
+    with pytest.raises(DamagedTableError, match=f"{again[-1]}.parquet is live twice"):
+        table.snapshot()
 
 
 def _main_elsewhere(body: dict[str, Any]) -> None:

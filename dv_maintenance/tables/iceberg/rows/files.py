@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from dv_maintenance.dv import DeletionVector
 from dv_maintenance.errors import DamagedTableError
-from dv_maintenance.files.arrays import combined, flags, int64s, numbers, strings
+from dv_maintenance.files.arrays import bools, combined, flags, int64s, numbers, strings
 from dv_maintenance.tables.iceberg.log.manifests import DATA, DELETES, EQUALITY, POSITIONS, ManifestEntries
 from dv_maintenance.tables.iceberg.log.metadata import Metadata
 from dv_maintenance.tables.iceberg.rows.partitions import Partition
@@ -142,11 +142,13 @@ def matched(
     read: Mapping[str, PositionDeletes],
     partitions: Sequence[Partition],
     modified: Mapping[int, int],
+    known: ManifestEntries | None = None,
 ) -> Matched:
     """Match live data files to the deletes that apply to them.
 
     read : the rows of ``deletes.positions``.
     modified : epoch milliseconds of commits by their sequence number, ascending.
+    known : entries that were matched before. No data file of theirs is live twice.
 
     Raises
     ------
@@ -154,7 +156,7 @@ def matched(
     """
     data = entries.live(DATA)
     paths = combined(data["path"])
-    twice = _twice(paths)
+    twice = _live_twice(entries, data, paths, known)
     if twice is not None:
         raise DamagedTableError(f"the data file {twice} is live twice")
     at, dangling = _dvs_at(data, paths, deletes.dvs)
@@ -205,6 +207,17 @@ def matched(
         *(each.path for each in deletes.equality if each.path not in applied),
     ]
     return Matched(files, positions, position_files, dangling, tuple(unused))
+
+
+def _live_twice(entries: ManifestEntries, data: pa.Table, paths: pa.Array, known: ManifestEntries | None) -> str | None:
+    """A data file that is live twice. Files of known manifests are only compared to those of the others."""
+    if known is None:
+        return _twice(paths)
+    fresh = np.array([each not in known.by_manifest for each in entries.by_manifest], bool)
+    of_fresh = bools(fresh[numbers(combined(data["manifest"]))])
+    new = paths.filter(of_fresh)
+    again = paths.filter(pc.and_(pc.is_in(paths, value_set=new), pc.invert(of_fresh)))
+    return str(again[0].as_py()) if len(again) else _twice(new)
 
 
 def _twice(values: pa.Array) -> str | None:
