@@ -1,5 +1,5 @@
 """Commits through REST to Iceberg's own server logic (``CatalogHandlers``), which decides in the suite's JVM what is a
-conflict, while Spark commits to the same tables beside it.
+conflict, while Spark commits to the same tables beside it; and races through each kind of catalog.
 """
 
 from __future__ import annotations
@@ -9,9 +9,10 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from iceberg_engine import IcebergEngine
 from py4j.protocol import Py4JJavaError
 from support.iceberg_rest import Failure, serving
 
@@ -22,6 +23,9 @@ from dv_maintenance.maintenance.execution.apply import purge
 from dv_maintenance.tables import open_table
 from dv_maintenance.tables.guard import VacuumGuard, VacuumRequest
 from dv_maintenance.testing.verbs import row_work
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 pytest.importorskip("pyiceberg.catalog.rest")
 pytestmark = pytest.mark.deep
@@ -38,7 +42,7 @@ class ServerLogic:
     """
 
     def __init__(self, spark: Any, name: str, database: Path, warehouse: Path) -> None:
-        self.spark, self.name = spark, f"{name}.ns.t"
+        self.spark, self.name, self.database = spark, f"{name}.ns.t", database
         jvm = spark._jvm
         self._rest = jvm.org.apache.iceberg.rest
         self._catalog = jvm.org.apache.iceberg.jdbc.JdbcCatalog()
@@ -88,9 +92,19 @@ class ServerLogic:
         return sorted(row.id for row in self.sql("SELECT id FROM {t}"))
 
 
+def fill(sql: Callable[[str], object]) -> None:
+    """Sixty rows in two files, a third of them deleted."""
+    modes = ", ".join(f"'write.{verb}.mode' = 'merge-on-read'" for verb in ("delete", "update", "merge"))
+    properties = f"'format-version' = '3', {modes}"
+    sql(f"CREATE TABLE {{t}} (id INT, p STRING, v STRING) USING iceberg TBLPROPERTIES ({properties})")
+    for at in range(2):
+        part = f"SELECT /*+ COALESCE(1) */ CAST(id * 2 + {at} AS INT), 'a', 'x' FROM range({ROWS // 2})"
+        sql(f"INSERT INTO {{t}} {part}")
+    sql("DELETE FROM {t} WHERE id % 3 = 0")
+
+
 @pytest.fixture
 def server(iceberg_spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ServerLogic]:
-    """Sixty rows in two files, a third of them deleted."""
     name = f"rest_{abs(hash(str(tmp_path)))}"
     settings = {
         "": "org.apache.iceberg.spark.SparkCatalog",
@@ -104,14 +118,7 @@ def server(iceberg_spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         iceberg_spark.conf.set(f"spark.sql.catalog.{name}{key}", value)
     found = ServerLogic(iceberg_spark, name, tmp_path / "pointers.db", tmp_path)
     found.sql(f"CREATE NAMESPACE {name}.ns")
-    modes = ", ".join(f"'write.{verb}.mode' = 'merge-on-read'" for verb in ("delete", "update", "merge"))
-    found.sql(
-        f"CREATE TABLE {{t}} (id INT, p STRING, v STRING) USING iceberg TBLPROPERTIES ('format-version' = '3', {modes})"
-    )
-    for at in range(2):
-        part = f"SELECT /*+ COALESCE(1) */ CAST(id * 2 + {at} AS INT), 'a', 'x' FROM range({ROWS // 2})"
-        found.sql(f"INSERT INTO {{t}} {part}")
-    found.sql("DELETE FROM {t} WHERE id % 3 = 0")
+    fill(found.sql)
     with serving(found) as uri:
         monkeypatch.setenv("PYICEBERG_CATALOG__R__TYPE", "rest")
         monkeypatch.setenv("PYICEBERG_CATALOG__R__URI", uri)
@@ -164,27 +171,68 @@ def test_the_server_refuses_what_is_late(server: ServerLogic) -> None:
     assert server.ids() == [each for each in left if each not in (1, 2, 4, 5)]
 
 
-def test_races(server: ServerLogic) -> None:
-    """Deletes by many clients at once, and purges beside them: each is made or refused, none is lost."""
-    left = server.ids()
+def insist(statement: Callable[[], object]) -> None:
+    """Spark's statement fails where another one has changed the same files. Its user runs it again."""
+    for attempt in range(20):
+        try:
+            statement()
+        except Py4JJavaError as error:
+            kind = error.java_exception.getCause() or error.java_exception
+            if attempt == 19 or kind.getClass().getSimpleName() not in ("ValidationException", "CommitFailedException"):
+                raise
+        else:
+            return
+
+
+def raced(place: str, sql: Callable[[str], list[Any]]) -> int:
+    """Deletes by many clients at once, and purges beside them: each is made or refused, none is lost. Returns how many
+    were refused.
+    """
+
+    def ids() -> list[int]:
+        return sorted(row[0] for row in sql("SELECT id FROM {t}"))
+
+    def rows() -> list[str]:
+        return sorted(map(repr, sql("SELECT *, _row_id, _last_updated_sequence_number FROM {t}")))
+
+    left = ids()
     doomed, refused = left[::2], set[int]()
 
     def client(number: int) -> None:
         try:
-            erase(number)
+            delete(open_table(place), LocalEngine(1), f"id = {number}")
         except ConflictError:
             refused.add(number)
 
     with ThreadPoolExecutor(6) as pool:
         done = [pool.submit(client, number) for number in doomed]
         for _ in range(3):
-            pool.submit(purge, opened(), LocalEngine(1)).result()
-        server.sql(f"DELETE FROM {{t}} WHERE id = {left[1]}")
+            pool.submit(purge, open_table(place), LocalEngine(1)).result()
+        insist(lambda: sql(f"DELETE FROM {{t}} WHERE id = {left[1]}"))
         for each in done:
             each.result()
-    assert server.conflicts
-    assert server.ids() == [each for each in left if each not in {*doomed, left[1]} - refused]
+    assert ids() == [each for each in left if each not in {*doomed, left[1]} - refused]
+    before = rows()
+    assert purge(open_table(place), LocalEngine()).verified
+    assert rows() == before
     assert len(refused) < len(doomed) // 2
-    rows = server.rows()
-    assert purge(opened(), LocalEngine()).verified
-    assert server.rows() == rows
+    return len(refused)
+
+
+def test_races_over_rest(server: ServerLogic) -> None:
+    raced("iceberg:r.ns.t", server.sql)
+    assert server.conflicts
+
+
+def test_races_in_a_database(server: ServerLogic, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pointer in SQLite is swapped by pyiceberg's catalog, and by Iceberg's own beside it."""
+    name = server.name.partition(".")[0]
+    monkeypatch.setenv(f"PYICEBERG_CATALOG__{name.upper()}__TYPE", "sql")
+    monkeypatch.setenv(f"PYICEBERG_CATALOG__{name.upper()}__URI", f"sqlite:///{server.database}")
+    raced(f"iceberg:{server.name}", server.sql)
+
+
+def test_races_in_a_folder(iceberg_spark: SparkSession, tmp_path: Path) -> None:
+    engine = IcebergEngine(iceberg_spark, tmp_path)
+    fill(lambda text: engine.sql(text, "t"))
+    raced(str(engine.path("t")), lambda text: engine.sql(text, "t"))
