@@ -57,7 +57,14 @@ required binaries. If it also has a field id, that is its annotation in Parquet.
 """
 
 DELTA_TYPE = b"dvm:delta"
-"""Metadata of a field of a Delta table: its type, where its Arrow type does not give it. Files have no annotation."""
+"""Metadata of a field of a Delta table: its type, where its Arrow type does not give it. Files have no annotation, but
+for shapes.
+"""
+
+SHAPES = b"dvm:shapes"
+"""Metadata of a field that holds shapes in well-known binary, which is its annotation in Parquet: how edges run
+(``planar``, or an algorithm of Parquet's type GEOGRAPHY in lower case), a space, and the coordinate reference system.
+"""
 
 
 def logical_type(field: pa.Field) -> str:

@@ -1,57 +1,86 @@
-"""Annotations of columns that Arrow's writer does not give: UUIDs and variants.
+"""Annotations of columns that Arrow's writer does not give: UUIDs, variants, and shapes.
 
 Format: parquet.thrift (apache/parquet-format), LogicalType.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from pyarrow import types
 
-from dv_maintenance.files.thrift_compact import STRUCT, Struct, Value, list_of
-from dv_maintenance.tables.model import LOGICAL
+from dv_maintenance.files.thrift_compact import BINARY, I32, STRUCT, Struct, Value, list_of
+from dv_maintenance.files.varint import varint, zigzag
+from dv_maintenance.tables.model import LOGICAL, SHAPES
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 _ID: Final = b"PARQUET:field_id"
 # FileMetaData, SchemaElement
-_SCHEMA, _FIELD_ID, _LOGICAL_TYPE = 2, 9, 10
+_SCHEMA, _LOGICAL_TYPE = 2, 10
 _BYTE: Final = 3
 # UUID, without fields; VARIANT, with the version of its binary form.
 _TYPES: Final = {
     b"uuid": Struct({14: Value(STRUCT, Struct({}).encode())}).encode(),
     b"variant": Struct({16: Value(STRUCT, Struct({1: Value(_BYTE, b"\1")}).encode())}).encode(),
 }
+_GEOMETRY, _GEOGRAPHY = 17, 18
+# EdgeInterpolationAlgorithm
+# Writers leave these out.
+_DEFAULT_REFERENCE, _DEFAULT_EDGES = b"OGC:CRS84", b"spherical"
+_EDGES: Final = ("spherical", "vincenty", "thomas", "andoyer", "karney")
 
 
 def annotated(footer: bytes, schema: pa.Schema) -> bytes:
-    """The footer of a file with this schema, with the annotations that its fields ask for (``model.LOGICAL``)."""
-    wanted = dict(_wanted(schema))
-    if not wanted:
+    """The footer of a file that Arrow wrote with this schema, with the annotations that its fields ask for
+    (``model.LOGICAL``, ``model.SHAPES``).
+    """
+    wanted = [_annotation({} if each is None else each.metadata or {}) for each in _elements(schema)]
+    if not any(wanted):
         return footer
     file = Struct.parse(footer)
-    elements = [Struct.parse(each) for each in file.list(_SCHEMA, STRUCT)]
-    for element in elements:
-        logical = wanted.get(element.integer(_FIELD_ID))
-        if logical is not None:
-            element.replace(_LOGICAL_TYPE, Value(STRUCT, _TYPES[logical]))
-    file.replace(_SCHEMA, list_of(STRUCT, [each.encode() for each in elements]))
+    root, *elements = (Struct.parse(each) for each in file.list(_SCHEMA, STRUCT))
+    for element, logical in zip(elements, wanted, strict=True):
+        if logical:
+            element.replace(_LOGICAL_TYPE, Value(STRUCT, logical))
+    file.replace(_SCHEMA, list_of(STRUCT, [each.encode() for each in (root, *elements)]))
     return file.encode()
 
 
-def _wanted(fields: Any) -> Iterator[tuple[int | None, bytes]]:
-    """Field ids of annotated fields at all levels, and their annotations."""
+def leaves_of_shapes(schema: pa.Schema) -> set[int]:
+    """The leaves of Parquet's schema that hold shapes, whose bytes have no order."""
+    leaves = [each for each in _elements(schema) if each is not None and not types.is_nested(each.type)]
+    return {at for at, leaf in enumerate(leaves) if SHAPES in (leaf.metadata or {})}
+
+
+def _elements(fields: Any) -> Iterator[pa.Field | None]:
+    """The fields of all levels in the order of Parquet's elements; ``None`` for the repeated level of a list or map."""
     for each in fields:
-        metadata, kind = each.metadata or {}, each.type
-        if LOGICAL in metadata:
-            if _ID in metadata:
-                yield int(metadata[_ID]), metadata[LOGICAL]
-        elif types.is_struct(kind):
-            yield from _wanted(kind)
+        yield each
+        kind = each.type
+        if types.is_struct(kind):
+            yield from _elements(kind)
         elif types.is_map(kind):
-            yield from _wanted((kind.key_field, kind.item_field))
+            yield None
+            yield from _elements((kind.key_field, kind.item_field))
         elif types.is_list(kind):
-            yield from _wanted((kind.value_field,))
+            yield None
+            yield from _elements((kind.value_field,))
+
+
+def _annotation(metadata: Mapping[bytes, bytes]) -> bytes:
+    """Empty where Arrow's own is right."""
+    if SHAPES in metadata:
+        return _of_shapes(metadata[SHAPES])
+    return _TYPES[metadata[LOGICAL]] if LOGICAL in metadata and _ID in metadata else b""
+
+
+def _of_shapes(shapes: bytes) -> bytes:
+    edges, _, reference = shapes.partition(b" ")
+    fields = {} if reference == _DEFAULT_REFERENCE else {1: Value(BINARY, varint(len(reference)) + reference)}
+    if edges not in (b"planar", _DEFAULT_EDGES):
+        fields[2] = Value(I32, varint(zigzag(_EDGES.index(edges.decode()))))
+    kind = _GEOMETRY if edges == b"planar" else _GEOGRAPHY
+    return Struct({kind: Value(STRUCT, Struct(fields).encode())}).encode()

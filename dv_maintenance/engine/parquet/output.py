@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dv_maintenance.engine.parquet.annotations import annotated
+from dv_maintenance.engine.parquet.annotations import annotated, leaves_of_shapes
 from dv_maintenance.engine.parquet.copier import CopySource, copy_group
 from dv_maintenance.engine.parquet.dictionaries import all_dictionaries, decoded, merged
 from dv_maintenance.engine.parquet.layout import canonical
@@ -184,7 +184,10 @@ class ParquetOutput:
         else:
             stored = composed(self._own_layout().template, self._groups(), keys or {})
             footer = parsed(stored)
-        unordered = [set() if group in self._copied else self._unordered(footer) for group in range(self.groups)]
+        shapes = leaves_of_shapes(self._schema)
+        unordered = [
+            shapes if group in self._copied else shapes | self._unordered(footer) for group in range(self.groups)
+        ]
         unbounded = [floats.nan | more for floats, more in zip(self._floats, unordered, strict=True)]
         open_ended = [found | more for found, more in zip(self._open_ended(footer), unordered, strict=True)]
         if any(unbounded) or any(open_ended):

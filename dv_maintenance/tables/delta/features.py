@@ -75,18 +75,16 @@ _NO_DELETE: Final = dict.fromkeys(
     ("icebergCompatV1", "icebergCompatV2"), "readers of Iceberg before version 3 do not support deletion vectors"
 )
 _NO_CONDITIONS: Final = {"collations": "conditions would compare strings by their bytes, not by the collation"}
-_NO_NEW_FILES: Final = {"geospatial": "no engine to check against reads the types GEOMETRY and GEOGRAPHY of new files"}
 _NO_NEW_ROWS: Final = {
-    **_NO_NEW_FILES,
     **_NO_DELETE,
     **_NO_CONDITIONS,
     "icebergCompatV3": "new rows are not written in its layout here",
     **dict.fromkeys(sorted(SHREDDING), "shredded variants can't be put together here"),
+    "geospatial": "new rows are made in Spark, which passes no shapes to Python",
     "timestampNanos": "new rows are made in Spark, whose timestamps have no nanoseconds",
 }
 # operation -> features that forbid it, each with the reason.
 _UNFIT: Final = {
-    "rewrite": _NO_NEW_FILES,
     "delete": {**_NO_DELETE, **_NO_CONDITIONS},
     "update": _NO_NEW_ROWS,
     "merge": _NO_NEW_ROWS,
@@ -95,7 +93,7 @@ _UNFIT: Final = {
 }
 UNSTAMPED: Final = "the table has in-commit timestamps, but this commit does not begin with one"
 
-_OPERATIONS: Final = (*_UNFIT, "vacuum", "log", "manifest")
+_OPERATIONS: Final = ("rewrite", *_UNFIT, "vacuum", "log", "manifest")
 
 # Deleting unreferenced files and writing manifests change no data file, so features about files do not matter.
 # Known, and refused: why, and what to do. Those of readers forbid reading, too.

@@ -18,7 +18,7 @@ import orjson
 import pyarrow as pa
 
 from dv_maintenance.errors import DamagedTableError, RefusedError
-from dv_maintenance.tables.model import DELTA_TYPE, LIMITED, REQUIRED
+from dv_maintenance.tables.model import DELTA_TYPE, LIMITED, REQUIRED, SHAPES
 
 if TYPE_CHECKING:
     from dv_maintenance.tables.delta.log.actions import Metadata
@@ -51,8 +51,12 @@ _PRIMITIVES: Final[dict[str, pa.DataType]] = {
 # As delta-rs spells them. Spark has no such types, and writers truncate their bounds.
 _NANOS: Final = {"timestamp_nanos": pa.timestamp("ns", tz="UTC"), "timestamp_nanos_ntz": pa.timestamp("ns")}
 
-# Shapes in well-known binary. The arguments are a coordinate reference system, and how edges run.
-_GEO: Final = re.compile(r"(geometry|geography)(\(.*\))?")
+# Shapes in well-known binary, with a coordinate reference system, and how edges run on an ellipsoid.
+_GEOMETRY: Final = re.compile(r"geometry(?:\(\s*([^,()]+?)\s*\))?")
+_GEOGRAPHY: Final = re.compile(
+    r"geography(?:\(\s*([^,()]+?)\s*(?:,\s*(spherical|vincenty|thomas|andoyer|karney)\s*)?\))?", re.IGNORECASE
+)
+_REFERENCE: Final = "OGC:CRS84"
 
 # Spark refuses to read a variant whose parts are not required.
 _VARIANT: Final = pa.struct(
@@ -153,10 +157,11 @@ def _convert(schema_string: str, mapped: bool, physical: bool, any_null: bool) -
 
 @dataclass(frozen=True, slots=True)
 class _Arrow:
-    """A converted type; ``kind`` as :func:`delta_kind`."""
+    """A converted type; ``kind`` as :func:`delta_kind`, ``shapes`` as ``model.SHAPES``."""
 
     type: pa.DataType
     kind: str | None = None
+    shapes: str | None = None
 
     def field(
         self,
@@ -176,6 +181,8 @@ class _Arrow:
             metadata[_FIELD_ID] = str(field_id).encode()
         if self.kind is not None:
             metadata[DELTA_TYPE] = self.kind.encode()
+        if self.shapes is not None:
+            metadata[SHAPES] = self.shapes.encode(errors="replace")
         if comment:
             metadata[_COMMENT] = comment.encode(errors="replace")
         if limited:
@@ -308,8 +315,10 @@ def _primitive(name: str, column: str) -> _Arrow:
         return _Arrow(_PRIMITIVES[name])
     if name in _NANOS:
         return _Arrow(_NANOS[name], "nanos")
-    if _GEO.fullmatch(name):
-        return _Arrow(pa.binary(), "geo")
+    if (planar := _GEOMETRY.fullmatch(name)) is not None:
+        return _Arrow(pa.binary(), "geo", f"planar {planar[1] or _REFERENCE}")
+    if (curved := _GEOGRAPHY.fullmatch(name)) is not None:
+        return _Arrow(pa.binary(), "geo", f"{(curved[2] or 'spherical').lower()} {curved[1] or _REFERENCE}")
     decimal = re.fullmatch(r"decimal\(\s*(\d{1,3})\s*,\s*(-?\d{1,3})\s*\)", name)
     if decimal is None:
         raise RefusedError(f"column {column} has the unknown type {name!r}")
