@@ -8,19 +8,17 @@ and ``storage-access-configs`` in others.
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
-from threading import Lock
-from typing import TYPE_CHECKING, Any, Final, Literal, Self
+from typing import TYPE_CHECKING, Any, Final, Literal
 from urllib.parse import quote, urlencode
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from dv_maintenance.catalogs import parts_of, server
 from dv_maintenance.catalogs.keys import nearest, options_of, settings_of
-from dv_maintenance.catalogs.kinds import CatalogSettings
+from dv_maintenance.catalogs.login import LoginSettings, request
 from dv_maintenance.catalogs.named import ALL, found, left_alone
 from dv_maintenance.catalogs.server import Refusal, text
 from dv_maintenance.errors import (
@@ -56,7 +54,7 @@ _OPTIONS: Final = {"client.region": "aws_region", "s3.region": "aws_region", "s3
 _THREADS: Final = 8
 
 
-class Settings(CatalogSettings):
+class Settings(LoginSettings):
     """As pyiceberg's of a REST catalog.
 
     uri : with its path, such as ``https://host/api/catalog``.
@@ -65,21 +63,18 @@ class Settings(CatalogSettings):
     storage_options : to reach files; those of a table go first.
     """
 
+    TOKENS = "/v1/oauth/tokens"
+    BASIC = False
+
     type: Literal["polaris"]
-    uri: str = Field(pattern=r"^https?://")
     warehouse: str = Field(min_length=1)
-    token: str | None = Field(default=None, repr=False)
-    client_id: str | None = None
-    client_secret: str | None = Field(default=None, repr=False)
     scope: str = "PRINCIPAL_ROLE:ALL"
     realm: str | None = None
     storage_options: Mapping[str, str] = Field(default_factory=dict, repr=False)
 
-    @model_validator(mode="after")
-    def _one_way_to_log_in(self) -> Self:
-        if (self.client_id is None) != (self.client_secret is None) or (self.token and self.client_id):
-            raise ValueError("give a 'token', or a 'client_id' and a 'client_secret', or none of them")
-        return self
+    @property
+    def headers(self) -> Mapping[str, str]:
+        return {"Polaris-Realm": self.realm} if self.realm else {}
 
 
 def located(name: str, settings: Settings, options: Mapping[str, str]) -> tuple[str, Location]:
@@ -113,8 +108,8 @@ def listed(name: str, settings: Settings) -> Iterator[FoundTable]:
     deep = parts[-1] == ALL
     with ThreadPoolExecutor(_THREADS, thread_name_prefix="polaris") as threads:
         for namespace, before in _namespaces(name, settings, parts[:-1] if deep else parts, (), deep=deep):
-            url = f"{_tables(settings, namespace)}"
-            names = [text(each, "name") for each in _pages(name, settings, url, "identifiers")]
+            path = _tables(settings, namespace)
+            names = [text(each, "name") for each in _pages(name, settings, path, "identifiers")]
 
             def look(table: str, namespace: tuple[str, ...] = namespace) -> tuple[str, str]:
                 try:
@@ -175,8 +170,8 @@ def _namespaces(
         yield namespace, before
     if deep:
         above = {"parent": "\x1f".join(namespace)} if namespace else {}
-        url = f"{settings.uri.rstrip('/')}/v1/{_quoted(settings.warehouse)}/namespaces"
-        for each in _pages(name, settings, url, "namespaces", above):
+        path = f"/v1/{_quoted(settings.warehouse)}/namespaces"
+        for each in _pages(name, settings, path, "namespaces", above):
             last = str(each[-1])
             yield from _namespaces(name, settings, (*namespace, last), (*before, last), deep=True)
 
@@ -187,9 +182,9 @@ def _namespaces(
 def _loaded(
     name: str, settings: Settings, namespace: tuple[str, ...], table: str, *, keys: bool = True
 ) -> dict[str, Any]:
-    url = f"{_tables(settings, namespace)}/{_quoted(table)}"
+    path = f"{_tables(settings, namespace)}/{_quoted(table)}"
     try:
-        body = _request(name, settings, url, _VENDED if keys else {})
+        body = request(name, settings, path, headers=_VENDED if keys else {})
     except Refusal as refusal:
         error = _failed(name, refusal, "table")
         if isinstance(error, TableNotFoundError):
@@ -200,11 +195,11 @@ def _loaded(
     return body
 
 
-def _pages(name: str, settings: Settings, url: str, key: str, query: Mapping[str, str] | None = None) -> Iterator[Any]:
+def _pages(name: str, settings: Settings, path: str, key: str, query: Mapping[str, str] | None = None) -> Iterator[Any]:
     asked = dict(query or {})
     while True:
         try:
-            body = _request(name, settings, f"{url}?{urlencode(asked)}", {})
+            body = request(name, settings, f"{path}?{urlencode(asked)}")
         except Refusal as refusal:
             raise _failed(name, refusal, "namespace") from None
         yield from body.get(key) or ()
@@ -214,75 +209,14 @@ def _pages(name: str, settings: Settings, url: str, key: str, query: Mapping[str
         asked["pageToken"] = following
 
 
-def _request(name: str, settings: Settings, url: str, headers: Mapping[str, str]) -> dict[str, Any]:
-    realm = {"Polaris-Realm": settings.realm} if settings.realm else {}
-    token = _TOKENS.of(name, settings)
-    try:
-        return server.request(name, url, token=token, headers={**headers, **realm})
-    except Refusal as refusal:
-        if refusal.status != 401 or not _TOKENS.forget(settings):
-            raise
-    # It may have ended early.
-    return server.request(name, url, token=_TOKENS.of(name, settings), headers={**headers, **realm})
-
-
 def _failed(name: str, refusal: Refusal, what: str) -> DvMaintenanceError:
     return server.failed(name, refusal, _RIGHTS, what)
 
 
 def _tables(settings: Settings, namespace: tuple[str, ...]) -> str:
-    start = f"{settings.uri.rstrip('/')}/polaris/v1/{_quoted(settings.warehouse)}"
+    start = f"/polaris/v1/{_quoted(settings.warehouse)}"
     return f"{start}/namespaces/{_quoted(chr(0x1F).join(namespace))}/generic-tables"
 
 
 def _quoted(part: str) -> str:
     return quote(part, safe="")
-
-
-class _Tokens:
-    """Tokens that a client has got for its secret, kept until half of their time has passed."""
-
-    def __init__(self) -> None:
-        self._lock = Lock()
-        self._held: dict[tuple[str | None, ...], tuple[str, float]] = {}
-
-    def of(self, name: str, settings: Settings) -> str | None:
-        if settings.client_id is None or settings.client_secret is None:
-            return settings.token
-        with self._lock:
-            token, until = self._held.get(self._key(settings), ("", 0.0))
-            if until <= time.monotonic():
-                token, seconds = self._got(name, settings)
-                self._held[self._key(settings)] = token, time.monotonic() + seconds / 2
-            return token
-
-    def forget(self, settings: Settings) -> bool:
-        """Whether there was a token to forget."""
-        with self._lock:
-            return self._held.pop(self._key(settings), None) is not None
-
-    @staticmethod
-    def _key(settings: Settings) -> tuple[str | None, ...]:
-        return settings.uri, settings.realm, settings.client_id, settings.client_secret, settings.scope
-
-    @staticmethod
-    def _got(name: str, settings: Settings) -> tuple[str, float]:
-        form = {
-            "grant_type": "client_credentials",
-            "client_id": str(settings.client_id),
-            "client_secret": str(settings.client_secret),
-            "scope": settings.scope,
-        }
-        realm = {"Polaris-Realm": settings.realm} if settings.realm else {}
-        try:
-            body = server.request(name, f"{settings.uri.rstrip('/')}/v1/oauth/tokens", form=form, headers=realm)
-        except Refusal as refusal:
-            raise StorageDeniedError(
-                f"{name}: the catalog gives no token to the client ({refusal})",
-                next_step="check client_id, client_secret and scope",
-            ) from None
-        seconds = body.get("expires_in")
-        return text(body, "access_token"), float(seconds) if isinstance(seconds, int | float) else 600.0
-
-
-_TOKENS: Final = _Tokens()

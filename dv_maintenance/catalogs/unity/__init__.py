@@ -12,11 +12,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from pydantic import Field
-
 from dv_maintenance.catalogs import parts_of, quoted
 from dv_maintenance.catalogs.keys import options_of
-from dv_maintenance.catalogs.kinds import CatalogSettings
+from dv_maintenance.catalogs.login import LoginSettings
 from dv_maintenance.catalogs.unity.client import FULL, Refusal, failed, info_path, pages, request, table_path, text
 from dv_maintenance.catalogs.unity.examine import examine as examined
 from dv_maintenance.catalogs.unity.keys import vend
@@ -42,12 +40,14 @@ _PAGE: Final = 50  # more than that the server does not answer at once
 _NO_TABLES: Final = "information_schema"
 
 
-class Settings(CatalogSettings):
+class Settings(LoginSettings):
     """uri : of the server, without a path."""
 
+    TOKENS = "/oidc/v1/token"
+    BASIC = True
+
     type: Literal["unity"]
-    uri: str = Field(pattern=r"^https?://")
-    token: str | None = Field(default=None, repr=False)
+    scope: str = "all-apis"
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlencode
 
-from dv_maintenance.catalogs import parts_of, server
+from dv_maintenance.catalogs import login, parts_of, server
 from dv_maintenance.catalogs.server import Refusal, text
 from dv_maintenance.errors import (
     StorageError,
@@ -27,9 +27,8 @@ FULL: Final = "ResourceExhaustedException"
 
 
 def request(name: str, settings: Settings, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """See :func:`server.request`."""
-    url = f"{settings.uri.rstrip('/')}{_API}{path}"
-    return server.request(name, url, token=settings.token, body=body, final=FULL)
+    """See :func:`login.request`."""
+    return login.request(name, settings, f"{_API}{path}", body=body, final=FULL)
 
 
 def pages(name: str, settings: Settings, what: str, **query: str | int) -> Iterator[Mapping[str, Any]]:

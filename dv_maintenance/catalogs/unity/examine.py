@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from dv_maintenance.catalogs.examination import Examined
 from dv_maintenance.catalogs.server import Refusal, text
 from dv_maintenance.catalogs.unity.client import info_path, request, table_path
-from dv_maintenance.errors import StorageError, UsageError
+from dv_maintenance.errors import StorageDeniedError, StorageError, UsageError
 
 if TYPE_CHECKING:
     from dv_maintenance.catalogs.unity import Settings
@@ -39,13 +39,17 @@ def examine(name: str, settings: Settings) -> Iterator[Examined]:
             how = f"have the administrator of {own} issue a token, and set it in the settings of {own}"
             yield Examined("token", False, str(refusal), "a token that the server takes", how)
             return
+    except StorageDeniedError as error:
+        yield Examined("token", False, error.message, "a token for the client", str(error.next_step))
+        return
     except (StorageError, UsageError) as error:
         how = str(error.next_step or "") if isinstance(error, UsageError) else "check uri, the network, and the server"
         yield Examined("catalog", False, error.message, "a server that answers", how)
         return
     else:
         yield Examined("catalog", True, reached, "a server that answers")
-    yield Examined("token", True, "it is taken" if settings.token else "none", "a token, if the server asks for one")
+    token = "it is taken" if settings.token or settings.client_id else "none"
+    yield Examined("token", True, token, "a token, if the server asks for one")
     if dot:
         yield from _of_table(name, own, settings)
 
