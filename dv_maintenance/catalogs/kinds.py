@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.registry import Location
 
 _ENTRY_POINTS: Final = "dv_maintenance.catalogs"
-_HERE: Final = ("unity", "glue", "hive", "polaris", "paimon", "lance", "spark")
+_HERE: Final = ("unity", "glue", "hive", "polaris", "gravitino", "paimon", "lance", "spark")
 
 
 class CatalogSettings(BaseModel):

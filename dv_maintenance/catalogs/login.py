@@ -119,7 +119,7 @@ def _got(name: str, settings: LoginSettings, client: str, secret: str) -> tuple[
     """A token, and for how many seconds it holds."""
     url = settings.oauth2_server_uri or f"{settings.uri.rstrip('/')}{settings.TOKENS}"
     form = {"grant_type": "client_credentials", "scope": settings.scope}
-    headers = dict(settings.headers)
+    headers = {**settings.headers, "Accept": "application/json"}
     if settings.BASIC:
         headers["Authorization"] = f"Basic {b64encode(f'{client}:{secret}'.encode()).decode()}"
     else:

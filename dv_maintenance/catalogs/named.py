@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
 
 from dv_maintenance.catalogs import parts_of, quoted
-from dv_maintenance.errors import MissingSoftwareError, RefusedError, UnsupportedFeatureError, UsageError
+from dv_maintenance.errors import (
+    MissingSoftwareError,
+    RefusedError,
+    TableNotFoundError,
+    UnsupportedFeatureError,
+    UsageError,
+)
 from dv_maintenance.tables.find import FoundTable
+from dv_maintenance.tables.registry import known_format
 
 ALL = "*"
 """In place of a schema: each of them."""
+
+_THREADS: Final = 8
 
 
 def table_in(name: str, title: str, *form: str) -> tuple[str, ...]:
@@ -34,6 +45,28 @@ def _parts(name: str, what: str, form: tuple[str, ...]) -> tuple[str, ...]:
 def found(path: Iterable[str], format: str, left_alone: str) -> FoundTable:
     """What a catalog lists, by the parts of its name."""
     return FoundTable(quoted(path), "" if left_alone else format, left_alone)
+
+
+def known_or_left(format: str) -> tuple[str, str]:
+    """The format that a catalog says, and why a table of it is left alone if it is. Iceberg tables have other names."""
+    kind = format.lower()
+    if known_format(kind) is None or kind == "iceberg":
+        return "", f"a table of the format {kind or 'none'}"
+    return kind, ""
+
+
+def looked_at(tables: Sequence[str], look: Callable[[str], tuple[str, str]]) -> Iterator[tuple[str, str, str]]:
+    """Each table with its format, and why it is left alone, as ``look`` finds them by a request."""
+
+    def asked(table: str) -> tuple[str, str]:
+        try:
+            return look(table)
+        except TableNotFoundError:
+            return "", "dropped meanwhile"
+
+    with ThreadPoolExecutor(_THREADS, thread_name_prefix="catalog") as threads:
+        for table, (kind, why) in zip(tables, threads.map(asked, tables), strict=True):
+            yield table, kind, why
 
 
 def left_alone(name: str, why: str, next_step: str = "name a table of a format that `dvm` knows") -> RefusedError:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Literal
 from urllib.parse import quote, urlencode
@@ -19,7 +18,7 @@ from pydantic import Field
 from dv_maintenance.catalogs import parts_of, server
 from dv_maintenance.catalogs.keys import nearest, options_of, settings_of
 from dv_maintenance.catalogs.login import LoginSettings, request
-from dv_maintenance.catalogs.named import ALL, found, left_alone
+from dv_maintenance.catalogs.named import ALL, found, known_or_left, left_alone, looked_at
 from dv_maintenance.catalogs.server import Refusal, text
 from dv_maintenance.errors import (
     DamagedTableError,
@@ -30,7 +29,7 @@ from dv_maintenance.errors import (
     UsageError,
 )
 from dv_maintenance.storage import Storage, plain_uri
-from dv_maintenance.tables.registry import Location, NamedTable, known_format
+from dv_maintenance.tables.registry import Location, NamedTable
 
 if TYPE_CHECKING:
     from dv_maintenance.tables.find import FoundTable
@@ -51,7 +50,6 @@ _KEYS: Final = {
 }
 _END: Final = re.compile(r"(?:s3\.session-token|gcs\.oauth2\.token|adls\.sas-token)-expires-at(?:-ms)?(?:\..*)?")
 _OPTIONS: Final = {"client.region": "aws_region", "s3.region": "aws_region", "s3.endpoint": "aws_endpoint"}
-_THREADS: Final = 8
 
 
 class Settings(LoginSettings):
@@ -106,19 +104,14 @@ def listed(name: str, settings: Settings) -> Iterator[FoundTable]:
     if not parts:
         raise UsageError(f"{name!r} is not the name of a namespace", next_step=f"write {name}.NAMESPACE, or {name}.*")
     deep = parts[-1] == ALL
-    with ThreadPoolExecutor(_THREADS, thread_name_prefix="polaris") as threads:
-        for namespace, before in _namespaces(name, settings, parts[:-1] if deep else parts, (), deep=deep):
-            path = _tables(settings, namespace)
-            names = [text(each, "name") for each in _pages(name, settings, path, "identifiers")]
+    for namespace, before in _namespaces(name, settings, parts[:-1] if deep else parts, (), deep=deep):
+        names = [text(each, "name") for each in _pages(name, settings, _tables(settings, namespace), "identifiers")]
 
-            def look(table: str, namespace: tuple[str, ...] = namespace) -> tuple[str, str]:
-                try:
-                    return _format(_loaded(name, settings, namespace, table, keys=False))
-                except TableNotFoundError:
-                    return "", "dropped meanwhile"
+        def look(table: str, namespace: tuple[str, ...] = namespace) -> tuple[str, str]:
+            return _format(_loaded(name, settings, namespace, table, keys=False))
 
-            for table, (kind, why) in zip(names, threads.map(look, names), strict=True):
-                yield found((*before, table), kind, why)
+        for table, kind, why in looked_at(names, look):
+            yield found((*before, table), kind, why)
 
 
 def vend(options: Mapping[str, str]) -> dict[str, Any]:
@@ -149,11 +142,7 @@ def _split(name: str) -> tuple[tuple[str, ...], str]:
 
 
 def _format(body: Mapping[str, Any]) -> tuple[str, str]:
-    """The format of a table, and why it is left alone if it is."""
-    name = text(body.get("table"), "format").lower()
-    if known_format(name) is None or name == "iceberg":
-        return "", f"a table of the format {name or 'none'}"
-    return name, ""
+    return known_or_left(text(body.get("table"), "format"))
 
 
 def _config(place: str, body: Mapping[str, Any]) -> dict[str, str]:
