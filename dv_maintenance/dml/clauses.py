@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
+from dv_maintenance.dml.names import parts_of, quoted
 from dv_maintenance.errors import UsageError
 
 if TYPE_CHECKING:
@@ -162,11 +163,9 @@ class _Words:
         return self.text[token.start : token.end + 1].upper()
 
     def _column(self, text: str) -> str:
-        """``target.name``, `` `name` `` or ``name`` as the name."""
-        import sqlglot
-
-        last = [token for token in sqlglot.tokenize(text, read="spark") if token.text != "."][-1]
-        return str(last.text)
+        """A name without backticks, or the path of a field, which may begin with an alias."""
+        parts = parts_of(text)
+        return parts[0] if len(parts) == 1 else quoted(*parts)
 
 
 def _fail(text: str) -> NoReturn:

@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
+from dv_maintenance.dml.assignments import assignments
 from dv_maintenance.dml.caching import cached
 from dv_maintenance.dml.catalyst import demanded_by, shape
 from dv_maintenance.dml.condition import Condition, equal_columns
 from dv_maintenance.dml.keys import rows_of_files
 from dv_maintenance.dml.names import alike, quoted, unused
-from dv_maintenance.dml.new_rows import TARGET_BYTES, assignments, held_to, scanned, spark_types
+from dv_maintenance.dml.new_rows import TARGET_BYTES, held_to, scanned, spark_types
 from dv_maintenance.dml.operation import DmlReport, Work, discard, row_changes, row_level, run, session_of
 from dv_maintenance.dml.padding import char_length
 from dv_maintenance.dml.prune import files_that_may_match
@@ -412,7 +413,7 @@ class _Running:
                     next_step="name the columns and their values instead of all",
                 )
             given = {name: quoted(self.merge.source_alias, of_source[name.lower()]) for name in wanted}
-        values = assignments(snapshot, rules, given)
+        values = assignments(snapshot, rules, given, target=self.merge.target_alias, fields=clause.action != "insert")
         if clause.action == "insert":
             values = {**dict.fromkeys(snapshot.schema.names, "NULL"), **rules.defaults, **values}
         return values

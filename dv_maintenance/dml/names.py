@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from dv_maintenance.tables.rows import unused
 
-__all__ = ["alike", "quoted", "unused"]
+__all__ = ["alike", "parts_of", "quoted", "unused"]
 
 
 def quoted(*parts: str) -> str:
@@ -18,3 +18,18 @@ def alike(name: str, names: Iterable[str]) -> list[str]:
     """The entries of ``names`` that match ``name``: the one spelt like it, or else all that Spark treats as equal."""
     names = list(names)
     return [each for each in names if each == name] or [each for each in names if each.lower() == name.lower()]
+
+
+def parts_of(text: str) -> list[str]:
+    """The parts of a path as :func:`quoted` writes it, with or without backticks; the text as the only one if it is
+    none.
+    """
+    import sqlglot
+
+    try:
+        names, dots = (sqlglot.tokenize(text, read="spark")[first::2] for first in (0, 1))
+    except sqlglot.errors.SqlglotError:
+        return [text]
+    if len(names) != len(dots) + 1 or any(each.text != "." for each in dots):
+        return [text]
+    return [str(each.text) for each in names]

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from dv_maintenance.dml.names import alike, quoted, unused
+from dv_maintenance.dml.names import quoted, unused
 from dv_maintenance.dml.padding import as_in_catalog, char_length, marked, reads_padded
 from dv_maintenance.dml.spark_types import spark_schema
-from dv_maintenance.errors import RefusedError, UsageError
 from dv_maintenance.tables.model import NULL_PARTITION
 from dv_maintenance.tables.rows import row_id_name
 
@@ -41,51 +40,6 @@ def spark_types(schema: pa.Schema) -> StructType:
 def scanned(schema: pa.Schema, rules: RowRules) -> pa.Schema:
     """The columns that have to be read of changed rows."""
     return schema.append(pa.field(row_id_name(schema), pa.int64())) if rules.row_ids else schema
-
-
-def assignments(snapshot: Snapshot, rules: RowRules, given: Mapping[str, str]) -> dict[str, str]:
-    """``given`` under the table's spelling of the names.
-
-    Raises
-    ------
-    UsageError : a column does not exist, is named twice, or is a field within a column.
-    RefusedError : the table computes the column itself, or assignment to it is not supported.
-    """
-    found: dict[str, str] = {}
-    for name, sql in given.items():
-        names = alike(name, snapshot.schema.names) or alike(_unquoted(name.strip()), snapshot.schema.names)
-        column = names[0] if len(names) == 1 else None
-        if column is None or column in found:
-            raise UsageError(
-                f"column {name!r} does not exist or is assigned twice",
-                table=snapshot.table,
-                version=snapshot.version,
-                next_step=f"choose from {', '.join(snapshot.schema.names)}; to change a field, assign its whole column",
-            )
-        found[column] = sql
-    _check_assignable(snapshot, rules, found)
-    return found
-
-
-def _unquoted(name: str) -> str:
-    return name[1:-1].replace("``", "`") if len(name) > 1 and name[0] == name[-1] == "`" else name
-
-
-def _check_assignable(snapshot: Snapshot, rules: RowRules, found: Mapping[str, str]) -> None:
-    reasons = {
-        **dict.fromkeys(rules.generated, "the table generates it"),
-        **dict.fromkeys(rules.identity, "the table numbers it (identity column)"),
-        **rules.fixed,
-    }
-    for column in found:
-        reason = next((why for name, why in reasons.items() if column in (name, name.split(".")[0])), None)
-        if reason:
-            raise RefusedError(
-                f"column {column} can't be assigned: {reason}",
-                table=snapshot.table,
-                version=snapshot.version,
-                next_step="leave it out, or use the engine that wrote the table",
-            )
 
 
 def held_to(snapshot: Snapshot, rules: RowRules, rows: DataFrame, types: StructType, changed: Column) -> DataFrame:

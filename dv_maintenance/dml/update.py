@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from dv_maintenance.dml.assignments import assignments
 from dv_maintenance.dml.catalyst import predicate_of
 from dv_maintenance.dml.condition import Condition
 from dv_maintenance.dml.names import quoted, unused
-from dv_maintenance.dml.new_rows import TARGET_BYTES, assignments, held_to, scanned, spark_types
+from dv_maintenance.dml.new_rows import TARGET_BYTES, held_to, scanned, spark_types
 from dv_maintenance.dml.operation import DmlReport, Work, row_changes, row_level, run, session_of
 from dv_maintenance.dml.prune import files_that_may_match
 from dv_maintenance.dml.rows import live_rows, spark_errors

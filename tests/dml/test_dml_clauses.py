@@ -23,12 +23,16 @@ ALL_ODD = r"MATCHED AND (s.x = 'then' OR s.`end` RLIKE '\\d') THEN UPDATE SET t.
         (
             ALL_ODD,
             BEGUN.when_matched_update(
-                {"a b": "f(s.b, 1)", "c": "cast(s.x AS INT)"}, r"(s.x = 'then' OR s.`end` RLIKE '\\d')"
+                {"`t`.`a b`": "f(s.b, 1)", "c": "cast(s.x AS INT)"}, r"(s.x = 'then' OR s.`end` RLIKE '\\d')"
             ),
         ),
         (
             "MATCHED AND CASE WHEN s.end THEN 1 END = 1 THEN UPDATE SET a = s.case, b = 1",
             BEGUN.when_matched_update({"a": "s.case", "b": "1"}, "CASE WHEN s.end THEN 1 END = 1"),
+        ),
+        (
+            "MATCHED THEN UPDATE SET target.address.city = s.city, city = ''",
+            BEGUN.when_matched_update({"`target`.`address`.`city`": "s.city", "city": "''"}),
         ),
         ("NOT MATCHED THEN INSERT *", BEGUN.when_not_matched_insert_all()),
         (

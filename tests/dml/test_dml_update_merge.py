@@ -149,6 +149,27 @@ def updated(twins: Twins) -> None:
     assert (report.rows_updated, report.rows_deleted) == (theirs["numUpdatedRows"], 0)
 
 
+def test_fields_of_structs_and_defaults(twins: Twins) -> None:
+    """Also of structs that are null."""
+    first = twins.table.version() + 1
+    changes = {"inside.a": "id + 1", "Inside.`tags`": "array('x')", "name": "DEFAULT"}
+    update(twins.table, twins.spark, changes, "id % 3 = 1")
+    assignments = ", ".join(f"{name} = {sql}" for name, sql in changes.items())
+    twins.sql(f"UPDATE {{t}} SET {assignments} WHERE id % 3 = 1")
+    found = {"t.inside.a": "s.id", "shop": "'moved'"}
+    report = merged(
+        twins,
+        lambda begun: begun.when_matched_update(found),
+        "WHEN MATCHED THEN UPDATE SET t.inside.a = s.id, shop = 'moved'",
+        same_files=False,
+    )
+    twins.check_content()
+    twins.check_changes(first, report.version_after)
+    for wrong in ({"inside.b": "1"}, {"inside.tags.x": "1"}, {"inside.a": "1", "inside": "NULL"}):
+        with pytest.raises(UsageError, match="does not exist or is assigned twice"):
+            update(twins.table, twins.spark, wrong, "id = 1")
+
+
 @pytest.mark.deep
 def test_several_matches(twins: Twins) -> None:
     double = "SELECT id FROM range(10) UNION ALL SELECT id FROM range(10)"

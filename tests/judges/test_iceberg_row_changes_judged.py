@@ -107,6 +107,10 @@ def test_update_and_merge(engine: IcebergEngine, partitioned: str) -> None:
     checked_lineage(before, lineage(engine, "t"), changed)
     assert last_operation(engine, "t") == "overwrite"
 
+    update(ours(engine, "t"), spark, {"inside.A": "-id"}, "id % 5 < 2")  # also of structs that are null
+    engine.sql("UPDATE {t} SET inside.A = -id WHERE id % 5 < 2", "twin")
+    assert contents(engine, "t") == contents(engine, "twin")
+
     before = lineage(engine, "t")
     begun = merge(ours(engine, "t"), spark, SOURCE, "target.id = s.id", source_alias="s")
     begun = begun.when_matched_delete("s.id = 4").when_matched_update({"p": "s.p", "price": "price + 1"})
