@@ -80,9 +80,10 @@ def _added(tree: _Tree, path: list[str], sql: str) -> bool:
     """Whether neither the path, nor what is above it, nor anything below it has been assigned."""
     *above, last = path
     for each in above:
-        tree = tree.setdefault(each, {})
-        if not isinstance(tree, dict):
+        below: Any = tree.setdefault(each, {})
+        if not isinstance(below, dict):
             return False
+        tree = below
     if last in tree:
         return False
     tree[last] = sql

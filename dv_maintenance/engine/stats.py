@@ -59,7 +59,7 @@ class StatsCollector:
         negative_zero: Collection[int] = (),
         by_value: Mapping[tuple[int, int], ChunkStats] = MappingProxyType({}),
     ) -> tuple[ColumnStats, ...]:
-        """The statistics of the whole file.
+        """The statistics of the whole file, of those columns that have some.
 
         footer : ``pyarrow.parquet.FileMetaData`` of the file that has all added batches.
         nan : leaves that have or may have NaN. They get no bounds.
@@ -77,6 +77,9 @@ class StatsCollector:
                 by_value.get((number, column.leaf)) or group.column(column.leaf).statistics
                 for number, group in enumerate(groups)
             ]
+            # Arrow before 22 reads no statistics of shapes.
+            if any(chunk is None for chunk in chunks):
+                continue
             least, greatest = (None, None) if column.leaf in nan else _bounds(chunks, column.type)
             if column.leaf in negative_zero and 0.0 in (least, greatest):
                 least = greatest = None
