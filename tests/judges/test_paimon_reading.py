@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
@@ -12,6 +13,7 @@ import pytest
 from paimon_judging import judge_files, judge_rows, opened, our_rows
 from support.paimon_engine import DV, DV64, PaimonEngine
 
+from dv_maintenance.errors import RefusedError
 from dv_maintenance.maintenance.health import health
 
 # -- append tables ------------------------------------------------------------------------------------------------
@@ -87,6 +89,49 @@ def test_changed_schemas(paimon_engine: PaimonEngine, tmp_path: Path) -> None:
     for version in range(1, engine.version(path) + 1):
         judge_rows(engine, path, version)
         judge_files(engine, path, version)
+
+
+CHANGED: list[tuple[str, str, list[Any]]] = [
+    ("STRING", "VARCHAR(2)", ["abc", "é€x", ""]),
+    ("VARCHAR(2)", "STRING", ["ab"]),
+    ("VARCHAR(4)", "CHAR(4)", ["ab"]),
+    ("CHAR(3)", "CHAR(4)", ["abc"]),
+    ("CHAR(3)", "VARCHAR(3)", ["ab", "abc"]),
+    ("BYTES", "VARBINARY(2)", [b"abc"]),
+    ("BINARY(2)", "BINARY(3)", [b"ab"]),
+    ("BINARY(2)", "BYTES", [b"ab"]),
+    ("TIMESTAMP(3)", "TIMESTAMP(0)", [datetime(2026, 1, 1, 1, 1, 1, 999_000)]),
+    ("TIMESTAMP(0)", "TIMESTAMP(6)", [datetime(1950, 1, 1)]),
+    ("TINYINT", "INT", [-128]),
+    ("INT", "DOUBLE", [2**31 - 1]),
+    ("BIGINT", "DOUBLE", [2**53 + 1]),
+    ("BIGINT", "DECIMAL(22, 2)", [-(2**63)]),
+    ("SMALLINT", "DECIMAL(12, 2)", [-300]),
+    ("FLOAT", "DOUBLE", [0.1, math.nan]),
+    ("DECIMAL(5, 1)", "DECIMAL(9, 3)", [Decimal("-1.5")]),
+    ("DECIMAL(9, 3)", "DECIMAL(9, 1)", [Decimal("1.125")]),
+]
+KEPT = {1, 4, 7, 9, 10, 11, 13, 14, 15, 16}
+
+
+@pytest.mark.parametrize("format", ["parquet", pytest.param("avro", marks=pytest.mark.deep)])
+def test_columns_that_changed_their_type(paimon_engine: PaimonEngine, tmp_path: Path, format: str) -> None:
+    """Read as Paimon does, or refused: never as the files have them."""
+    engine, path = paimon_engine, tmp_path / "table"
+    columns = {"id": "INT", **{f"c{at}": old for at, (old, _, _) in enumerate(CHANGED)}}
+    engine.create(path, columns, options=DV | {"file.format": format})
+    engine.append(path, [(at, *(values[at % len(values)] for _, _, values in CHANGED)) for at in range(3)])
+    engine.alter(path, *(("retype", f"c{at}", new) for at, (_, new, _) in enumerate(CHANGED)))
+    theirs = engine.rows(path)
+    read_here = set()
+    for at in range(len(CHANGED)):
+        try:
+            ours = our_rows(path, columns=["id", f"c{at}"])
+        except RefusedError:
+            continue
+        read_here.add(at)
+        assert ours == [{"id": row["id"], f"c{at}": row[f"c{at}"]} for row in theirs], CHANGED[at]
+    assert read_here == KEPT
 
 
 # -- types --------------------------------------------------------------------------------------------------------

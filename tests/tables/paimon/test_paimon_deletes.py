@@ -296,3 +296,18 @@ def test_statistics_of_another_type_say_nothing(tmp_path: Path) -> None:
     assert may(table, Compare(("d",), ">", date(1970, 1, 6))) == [False]
     writer.alter({"d": "TIMESTAMP(6)"})
     assert may(table, Compare(("d",), ">", datetime(1970, 1, 2))) == [True]
+
+
+def test_statistics_of_longer_text_say_nothing(tmp_path: Path) -> None:
+    """Paimon reads "abc" as "ab" once the column is VARCHAR(2)."""
+    from support.binary_rows import encode_row
+
+    from dv_maintenance.tables.paimon.rows.types import parse_type
+
+    writer = PaimonWriter(tmp_path / "t", columns={"s": "VARCHAR(3)"})
+    row = encode_row(["abc"], [parse_type("VARCHAR(3)")])
+    writer.append([{"s": "abc"}], _VALUE_STATS={"_MIN_VALUES": row, "_MAX_VALUES": row, "_NULL_COUNTS": [0]})
+    table = PaimonTable(Storage(str(writer.path)))
+    assert may(table, Compare(("s",), "=", "ab")) == [False]
+    writer.alter({"s": "VARCHAR(2)"})
+    assert may(table, Compare(("s",), "=", "ab")) == [True]

@@ -100,6 +100,14 @@ def test_files_of_other_schemas_are_not_packed_into_one_task(tmp_path: Path) -> 
     assert sorted(found, key=lambda row: row["id"]) == [{"id": 1, "b": "one"}, {"id": 2, "b": "two"}]
 
 
+def array(element: str) -> Any:
+    return {"type": "ARRAY", "element": element}
+
+
+def a_map(key: str, value: str) -> Any:
+    return {"type": "MAP", "key": key, "value": value}
+
+
 @pytest.mark.parametrize(
     ("old", "new", "value", "expected"),
     [
@@ -122,9 +130,26 @@ def test_files_of_other_schemas_are_not_packed_into_one_task(tmp_path: Path) -> 
         ("TIMESTAMP(6)", "TIMESTAMP_LTZ(6)", None, "refused"),
         ("DATE", "TIMESTAMP(6)", None, "refused"),
         ("BOOLEAN", "INT", True, None),
+        ("VARCHAR(2)", "VARCHAR(3)", "ab", "ab"),
+        ("CHAR(2)", "STRING", "ab", "ab"),
+        ("STRING", "VARCHAR(3)", "ab", None),
+        ("CHAR(2)", "CHAR(3)", "ab", None),
+        ("VARCHAR(2)", "CHAR(2)", "a", None),
+        ("VARBINARY(2)", "BYTES", b"ab", b"ab"),
+        ("BINARY(2)", "BINARY(3)", b"ab", None),
+        ("BYTES", "VARBINARY(1)", b"ab", None),
+        ("TIMESTAMP(3)", "TIMESTAMP(1)", None, "refused"),
+        ("BIGINT", "DECIMAL(22, 2)", -(2**63), Decimal(-(2**63))),
+        ("BIGINT", "DECIMAL(21, 2)", 7, None),
+        (array("INT"), array("BIGINT"), [1, None], [1, None]),
+        (array("BIGINT"), array("INT"), [1, None], None),
+        (array("VARCHAR(3)"), array("VARCHAR(2)"), ["abc"], None),
+        (a_map("INT", "INT"), a_map("INT", "BIGINT"), [(1, 2)], [(1, 2)]),
+        (a_map("INT", "INT"), a_map("BIGINT", "INT"), [(1, 2)], None),
+        (array("INT"), a_map("INT", "INT"), [1], None),
     ],
 )
-def test_columns_that_changed_their_type(tmp_path: Path, old: str, new: str, value: Any, expected: Any) -> None:
+def test_columns_that_changed_their_type(tmp_path: Path, old: Any, new: Any, value: Any, expected: Any) -> None:
     written = PaimonWriter(tmp_path / "t", {"id": "INT", "x": old})
     written.append([{"id": 1, "x": value}])
     written.alter({"id": "INT", "x": new})
@@ -148,6 +173,15 @@ def test_fields_of_rows_are_the_same_by_id(tmp_path: Path) -> None:
     written.write_schema()
     written.append([{"r": {"x": 5, "y": 6}}])
     assert rows(written.path) == [{"r": {"x": 2, "y": None}}, {"r": None}, {"r": {"x": 5, "y": 6}}]
+
+
+def test_a_row_without_any_of_its_former_fields_is_null(tmp_path: Path) -> None:
+    """As in Paimon, and not a row of nulls."""
+    written = PaimonWriter(tmp_path / "t", {"r": row_type((1, "x", "INT"))})
+    written.append([{"r": {"x": 1}}, {"r": None}])
+    written.columns = {"r": row_type((2, "x", "INT"))}
+    written.write_schema()
+    assert rows(written.path) == [{"r": None}, {"r": None}]
 
 
 def test_evolved_rows_in_arrays_are_refused(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from dv_maintenance.tables.paimon.log.binary_row import Moment, decode_row
 from dv_maintenance.tables.paimon.log.entries import FileId
 from dv_maintenance.tables.paimon.log.manifests import ADD, avro_records, manifest_files
 from dv_maintenance.tables.paimon.log.schema import Schema, read_schema
+from dv_maintenance.tables.paimon.rows.casts import same_values
 from dv_maintenance.tables.paimon.rows.lineage import LINEAGE
 from dv_maintenance.tables.paimon.rows.types import Field
 from dv_maintenance.tables.predicate import Bounds, Column, Predicate, bind, columns_of, exactly, may_be_true
@@ -148,6 +149,8 @@ def _of_file(file: Mapping[str, Any], schema: Schema, columns: list[Field]) -> _
     for column in columns:
         at = places.get(column.id)
         if at is None or types[at].root != column.type.root or types[at].scale != column.type.scale:
+            continue
+        if not same_values(types[at], column.type):
             continue
         (least,) = decode_row(stats["_MIN_VALUES"], types, only=(at,))
         (greatest,) = decode_row(stats["_MAX_VALUES"], types, only=(at,))

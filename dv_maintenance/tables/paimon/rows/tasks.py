@@ -17,7 +17,6 @@ from dataclasses import replace
 from typing import Any, Final
 
 import pyarrow as pa
-from pyarrow import types
 
 from dv_maintenance.dv import paimon
 from dv_maintenance.errors import RefusedError, UnsupportedFeatureError
@@ -27,8 +26,9 @@ from dv_maintenance.tables.model import FileKey
 from dv_maintenance.tables.paimon.features import check_nanoseconds, check_rows_readable
 from dv_maintenance.tables.paimon.layout import Layout
 from dv_maintenance.tables.paimon.log.schema import Schema, read_schema
+from dv_maintenance.tables.paimon.rows.casts import same_values
 from dv_maintenance.tables.paimon.rows.evolution import PARTS_OF, holders
-from dv_maintenance.tables.paimon.rows.types import DataType, Field, arrow_field, arrow_type
+from dv_maintenance.tables.paimon.rows.types import DataType, Field, arrow_field, spelled
 from dv_maintenance.tables.paimon.snapshot import PaimonSnapshot
 from dv_maintenance.tables.work import EXACT_INSTANTS, DvRef, ScanTask, SourceFile
 
@@ -52,9 +52,6 @@ _FORMATS: Final = ("parquet", "orc", "avro")
 _BATCH: Final = 65_536  # rows that become Python objects at once
 _SOURCE: Final = b"dvm:source"
 _LEAVE_OUT: Final = Remedy("leave it out with {}, or let Paimon compact the table", (setting("columns"),))
-_UNITS: Final = ("ms", "us", "ns")
-# Bits of an integer type -> decimal digits that hold each of its values.
-_DIGITS: Final = {8: 3, 16: 5, 32: 10, 64: 19}
 
 
 def only(kinds: frozenset[int]) -> dict[str, Any]:
@@ -164,6 +161,8 @@ def _named(field: Field, old: Field | None) -> pa.Field:
         return arrow.with_metadata({_SOURCE: f"\0{field.id}".encode()})
     if field.type.root == "ROW" and old.type.root == "ROW":
         olds = {each.id: each for each in old.type.parts}
+        if not any(each.id in olds for each in field.type.parts):
+            return _named(field, None)  # Paimon reads null, not a row of nulls.
         children = [_named(each, olds.get(each.id)) for each in field.type.parts]
         arrow = pa.field(field.name, pa.struct(children), nullable=field.type.nullable)
     elif field.type != old.type and (_nests_row(field.type) or _nests_row(old.type)):
@@ -172,34 +171,14 @@ def _named(field: Field, old: Field | None) -> pa.Field:
             features=("evolved rows in arrays or maps",),
             next_step=_LEAVE_OUT,
         )
-    elif not _reads_as(arrow_type(old.type), arrow.type):
+    elif not same_values(old.type, field.type):
         raise UnsupportedFeatureError(
-            f"column {field.name} was {old.type.root} when some files were written, and is {field.type.root} now: its "
-            "values would have to be cast as Paimon does",
+            f"column {field.name} was {spelled(old.type)} when some files were written, and is {spelled(field.type)} "
+            "now: its values would have to be cast as Paimon does",
             features=("columns that changed to another type",),
             next_step=_LEAVE_OUT,
         )
     return arrow.with_metadata({_SOURCE: old.name.encode()})
-
-
-def _reads_as(old: pa.DataType, new: pa.DataType) -> bool:
-    """Whether each value of the old type is the same value in the new type, so that no lossy cast is needed."""
-    if old == new or types.is_nested(new):
-        return bool(types.is_nested(old) == types.is_nested(new))
-    if types.is_integer(old):
-        if types.is_decimal(new):
-            return bool(new.precision - new.scale >= _DIGITS[old.bit_width])
-        return bool(types.is_integer(new) and old.bit_width <= new.bit_width) or (
-            bool(types.is_float64(new)) and old.bit_width <= 32
-        )
-    if types.is_floating(old):
-        return bool(types.is_floating(new) and old.bit_width <= new.bit_width)
-    if types.is_decimal(old):
-        more = new.scale - old.scale if types.is_decimal(new) else -1
-        return more >= 0 and bool(new.precision - old.precision >= more)
-    if types.is_timestamp(old) and types.is_timestamp(new):
-        return old.tz == new.tz and _UNITS.index(old.unit) <= _UNITS.index(new.unit)
-    return False
 
 
 def _nests_row(type: DataType) -> bool:

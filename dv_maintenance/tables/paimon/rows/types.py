@@ -20,10 +20,13 @@ _PLAIN: Final = re.compile(
     r"(?P<zone>\s+WITH\s+LOCAL\s+TIME\s+ZONE|\s+WITHOUT\s+TIME\s+ZONE)?(?P<required>\s+NOT\s+NULL)?"
 )
 _SYNONYMS: Final = {"INTEGER": "INT", "STRING": "VARCHAR", "BYTES": "VARBINARY", "DEC": "DECIMAL", "NUMERIC": "DECIMAL"}
-_DEFAULT_PRECISION: Final = {"DECIMAL": 10, "TIMESTAMP": 6, "TIMESTAMP_LTZ": 6}
 _MAX_DEPTH: Final = 64
 _MAX_DIGITS: Final = 38
 _MAX_LENGTH: Final = 2**31
+_DEFAULT_PRECISION: Final = {"DECIMAL": 10, "TIMESTAMP": 6, "TIMESTAMP_LTZ": 6} | {
+    **dict.fromkeys(["CHAR", "VARCHAR", "BINARY", "VARBINARY"], 1),
+    **dict.fromkeys(["STRING", "BYTES"], _MAX_LENGTH - 1),
+}
 _SIMPLE: Final = {
     "BOOLEAN": pa.bool_(),
     "TINYINT": pa.int8(),
@@ -49,7 +52,8 @@ class DataType:
     """A data type.
 
     root : its name without synonyms; TIMESTAMP_LTZ for a timestamp with a local time zone.
-    precision : digits of a number or of the fraction of a second, or the length of a vector.
+    precision : digits of a number or of the fraction of a second, the length of a vector, or the greatest length of
+        text or bytes.
     scale : digits after the point.
     parts : of a nested type: the element, key and value, or the fields of a row.
     """
@@ -123,7 +127,8 @@ def _plain(text: str) -> DataType:
         root = "TIMESTAMP_LTZ"
     if root not in _SIMPLE and root not in _DEFAULT_PRECISION:
         raise _unknown(text)
-    precision = int(match["first"]) if match["first"] else _DEFAULT_PRECISION.get(root, 0)
+    named = match["root"] if match["root"] in _DEFAULT_PRECISION else root
+    precision = int(match["first"]) if match["first"] else _DEFAULT_PRECISION.get(named, 0)
     scale = int(match["second"] or 0)
     if root == "DECIMAL" and not (0 < precision <= _MAX_DIGITS and scale <= precision):
         raise DamagedTableError(f"{text!r} is not a type")
@@ -136,6 +141,17 @@ def _unknown(text: str) -> UnsupportedFeatureError:
         features=(f"type {text[:100]}",),
         next_step="use a newer release of this tool, or Paimon itself",
     )
+
+
+def spelled(type: DataType) -> str:
+    """The type for messages: ``DECIMAL(10, 2)``, ``ARRAY<INT>``."""
+    if type.parts:
+        return f"{type.root}<{', '.join(spelled(part.type) for part in type.parts)}>"
+    if type.root not in _DEFAULT_PRECISION:
+        return type.root
+    longest = {"VARCHAR": "STRING", "VARBINARY": "BYTES"} if type.precision == _MAX_LENGTH - 1 else {}
+    scale = f", {type.scale}" if type.root == "DECIMAL" else ""
+    return longest.get(type.root) or f"{type.root}({type.precision}{scale})"
 
 
 def parts_of(type: DataType) -> Iterator[DataType]:
