@@ -114,7 +114,9 @@ CHANGED: list[tuple[str, str, list[Any]]] = [
 KEPT = {1, 4, 7, 9, 10, 11, 13, 14, 15, 16}
 
 
-@pytest.mark.parametrize("format", ["parquet", pytest.param("avro", marks=pytest.mark.deep)])
+@pytest.mark.parametrize(
+    "format", ["orc", pytest.param("parquet", marks=pytest.mark.deep), pytest.param("avro", marks=pytest.mark.deep)]
+)
 def test_columns_that_changed_their_type(paimon_engine: PaimonEngine, tmp_path: Path, format: str) -> None:
     """Read as Paimon does, or refused: never as the files have them."""
     engine, path = paimon_engine, tmp_path / "table"

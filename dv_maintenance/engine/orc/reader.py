@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -26,15 +26,18 @@ _LEAVE_OUT = Remedy("leave the column out with {}, or read the table with its ow
 
 
 class OrcStored:
-    """See ``protocols.StoredFile``. ``exact``: whether timestamps with a local time zone are known to be in UTC.
+    """See ``protocols.StoredFile``.
+
+    exact : whether timestamps with a local time zone are known to be in UTC.
+    padded : columns of text that the file pads with blanks, and its readers strip of them.
 
     Raises
     ------
     DamagedTableError : names the file.
     """
 
-    def __init__(self, file: pa.NativeFile, uri: str, *, exact: bool = False) -> None:
-        self._file, self._uri, self._exact = file, uri, exact
+    def __init__(self, file: pa.NativeFile, uri: str, *, exact: bool = False, padded: Collection[str] = ()) -> None:
+        self._file, self._uri, self._exact, self._padded = file, uri, exact, padded
         self._shifted = False
         self._orc: Any = orc.ORCFile(file)
         self.schema: pa.Schema = self._orc.schema
@@ -103,13 +106,17 @@ class OrcStored:
                     "libraries read such values with a difference of a second",
                     next_step=_LEAVE_OUT,
                 )
+            for name in self._padded:
+                at = batch.schema.get_field_index(name)
+                if at >= 0:
+                    batch = batch.set_column(at, name, pc.utf8_rtrim(batch.column(at), " "))
             yield batch
 
 
 def open_orc(file: pa.NativeFile, source: SourceFile, task: ScanTask) -> OrcStored:
     """See ``file_formats.FileFormat.stored``. Raises as :class:`OrcStored`."""
     exact = (task.schema.metadata or {}).get(EXACT_INSTANTS) is not None
-    return OrcStored(file, source.uri, exact=exact)
+    return OrcStored(file, source.uri, exact=exact, padded=source.details.get("padded", ()))
 
 
 def _check_names(fields: Iterable[pa.Field]) -> None:

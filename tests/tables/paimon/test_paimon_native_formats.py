@@ -60,6 +60,34 @@ def test_old_avro_files_become_the_tables_format(tmp_path: Path) -> None:
     assert {file.suffix for file in live(table.path)} == {".parquet"}
 
 
+PADDED = [{"id": 0, "c": "x   "}, {"id": 1, "c": "ab  "}, {"id": 2, "c": " abc"}, {"id": 3, "c": None}]
+STRIPPED = [{"id": 1, "c": "ab"}, {"id": 2, "c": " abc"}, {"id": 3, "c": None}]
+
+
+@pytest.mark.parametrize("kind", ["orc", "parquet"])
+def test_char_of_orc_files_is_read_without_the_blanks_that_pad_it(tmp_path: Path, kind: str) -> None:
+    table = PaimonWriter(tmp_path / "t", {"id": "INT", "c": "CHAR(4)"}, options={**DV, "file.format": kind})
+    assert purged(table, "orc", PADDED) == STRIPPED
+    assert {file.suffix for file in live(table.path)} == {f".{kind}"}
+
+
+def test_a_new_orc_file_whose_readers_do_not_strip_text_has_no_blanks(tmp_path: Path) -> None:
+    table = PaimonWriter(tmp_path / "t", {"id": "INT", "c": "CHAR(4)"}, options={**DV, "file.format": "orc"})
+    table.delete({add(table, "orc", PADDED): [0]})
+    table.alter({"id": "INT", "c": "STRING"})
+    assert purge(open_table(str(table.path)), LocalEngine()).verified
+    [file] = live(table.path)
+    assert orc.read_table(str(file)).to_pylist() == STRIPPED
+
+
+def test_char_nested_in_orc_files_is_refused(tmp_path: Path) -> None:
+    element = {"type": "ARRAY", "element": "CHAR(4)"}
+    table = PaimonWriter(tmp_path / "t", {"id": "INT", "c": element}, options={**DV, "file.format": "orc"})
+    add(table, "orc", [{"id": 1, "c": ["ab  "]}])
+    with pytest.raises(RefusedError, match="column c was ARRAY<CHAR\\(4\\)>"):
+        rows(table.path)
+
+
 def test_a_golden_table_of_orc_files(golden: Path, golden_copy: Callable[[str], Path]) -> None:
     place = golden_copy("paimon/append_dv_orc/table")
     expected = json.loads((golden / "paimon" / "append_dv_orc" / "expected.json").read_text())

@@ -16,7 +16,7 @@ from dv_maintenance.errors import DamagedTableError, DvMaintenanceError, TableNo
 from dv_maintenance.tables.model import LIMITED
 from dv_maintenance.tables.paimon.layout import Layout
 from dv_maintenance.tables.paimon.log.documents import Document
-from dv_maintenance.tables.paimon.rows.types import DataType, Field, arrow_field, parse_field, parts_of
+from dv_maintenance.tables.paimon.rows.types import DataType, Field, arrow_field, holds, parse_field
 
 _MAX_VERSION = 3
 
@@ -45,7 +45,7 @@ def _marked(field: pa.Field, type: DataType) -> pa.Field:
     """The field, marked if its type holds a CHAR: Spark pads these, and Arrow's types do not identify them."""
     if type.root == "CHAR":
         limited = f"char({type.precision or 1})"
-    elif any(part.root == "CHAR" for part in parts_of(type)):
+    elif holds(type, "CHAR"):
         limited = f"{type.root.lower()} of char(n)"
     else:
         return field

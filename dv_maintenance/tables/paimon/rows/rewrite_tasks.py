@@ -16,7 +16,8 @@ from dv_maintenance.tables.paimon.log.schema import Schema, read_schema
 from dv_maintenance.tables.paimon.rows import keyed, lineage
 from dv_maintenance.tables.paimon.rows.formats import arrow_fields, check_instants, codec_of, format_of
 from dv_maintenance.tables.paimon.rows.lineage import with_lineage
-from dv_maintenance.tables.paimon.rows.tasks import COLUMNS, field_in, instants, source_of
+from dv_maintenance.tables.paimon.rows.tasks import COLUMNS, field_in, instants, source_of, unpadded
+from dv_maintenance.tables.paimon.rows.types import holds
 from dv_maintenance.tables.paimon.writable import refused
 from dv_maintenance.tables.work import RewriteBin, RewriteTask, ScanTask, SourceFile
 
@@ -95,6 +96,9 @@ def _sources(
     chosen = snapshot.files.filter(pc.is_in(snapshot.files["path"], value_set=paths))
     shapes: dict[int, pa.Schema | None] = {}
     options = snapshot.options
+    # A new ORC file may as well have the blanks of the old one, as long as its readers strip them.
+    pads = format_of(snapshot) == "orc"
+    stripped = [each for each in snapshot.table_schema.fields if not (pads and holds(each.type, "CHAR"))]
     for row in chosen.select([*COLUMNS, *lineage.COLUMNS, "partition"]).to_pylist():
         schema_id = row["schema_id"]
         if schema_id not in shapes:
@@ -103,6 +107,7 @@ def _sources(
             newest, stored = (with_lineage(each, options) for each in (snapshot.table_schema, schemas[schema_id]))
             shapes[schema_id] = _shape(newest, stored)
         source = source_of(layout, snapshot, row)
+        source = unpadded(source, schemas[schema_id], stripped)
         yield row, replace(source, schema=shapes[schema_id], row_defaults=lineage.row_defaults(row, options))
 
 

@@ -28,7 +28,7 @@ from dv_maintenance.tables.paimon.layout import Layout
 from dv_maintenance.tables.paimon.log.schema import Schema, read_schema
 from dv_maintenance.tables.paimon.rows.casts import same_values
 from dv_maintenance.tables.paimon.rows.evolution import PARTS_OF, holders
-from dv_maintenance.tables.paimon.rows.types import DataType, Field, arrow_field, spelled
+from dv_maintenance.tables.paimon.rows.types import Field, arrow_field, holds, spelled
 from dv_maintenance.tables.paimon.snapshot import PaimonSnapshot
 from dv_maintenance.tables.work import EXACT_INSTANTS, DvRef, ScanTask, SourceFile
 
@@ -123,7 +123,7 @@ class _Scan:
             chosen = replace(self._snapshot.table_schema, fields=self._wanted)
             check_nanoseconds(chosen, source.format, self._layout.uri, self._snapshot.version)
             self._formats.add(source.format)
-        return source
+        return unpadded(source, self._schema(row["schema_id"]), self._wanted)
 
 
 def _shape(fields: Sequence[Field], stored: Schema) -> pa.Schema:
@@ -165,7 +165,7 @@ def _named(field: Field, old: Field | None) -> pa.Field:
             return _named(field, None)  # Paimon reads null, not a row of nulls.
         children = [_named(each, olds.get(each.id)) for each in field.type.parts]
         arrow = pa.field(field.name, pa.struct(children), nullable=field.type.nullable)
-    elif field.type != old.type and (_nests_row(field.type) or _nests_row(old.type)):
+    elif field.type != old.type and (holds(field.type, "ROW") or holds(old.type, "ROW")):
         raise UnsupportedFeatureError(
             f"column {field.name} holds rows in arrays or maps, and these changed after some files were written",
             features=("evolved rows in arrays or maps",),
@@ -181,8 +181,25 @@ def _named(field: Field, old: Field | None) -> pa.Field:
     return arrow.with_metadata({_SOURCE: old.name.encode()})
 
 
-def _nests_row(type: DataType) -> bool:
-    return type.root == "ROW" or any(_nests_row(each.type) for each in type.parts)
+def unpadded(source: SourceFile, stored: Schema, wanted: Sequence[Field]) -> SourceFile:
+    """The file with the columns of CHAR that ORC pads with blanks, and that Paimon's readers strip of them.
+
+    Raises
+    ------
+    UnsupportedFeatureError : such text is nested in another column.
+    """
+    if source.format != "orc":
+        return source
+    ids = {each.id for each in wanted}
+    limited = [each for each in stored.fields if each.id in ids and holds(each.type, "CHAR")]
+    if nested := next((each for each in limited if each.type.root != "CHAR"), None):
+        raise UnsupportedFeatureError(
+            f"column {nested.name} was {spelled(nested.type)} when some ORC files were written, which pad its CHAR",
+            features=("CHAR nested in columns of ORC files",),
+            next_step=_LEAVE_OUT,
+        )
+    names = {"padded": [each.name for each in limited]} if limited else {}
+    return replace(source, details={**source.details, **names})
 
 
 def _rows(snapshot: PaimonSnapshot) -> Iterator[dict[str, Any]]:

@@ -161,6 +161,11 @@ def parts_of(type: DataType) -> Iterator[DataType]:
         yield from parts_of(part.type)
 
 
+def holds(type: DataType, root: str) -> bool:
+    """Whether it is of that root, or a type nested in it is."""
+    return any(each.root == root for each in parts_of(type))
+
+
 def arrow_type(type: DataType) -> pa.DataType:
     """The Arrow type that holds every value. Timestamps with a local time zone are in UTC, other ones have no zone."""
     if type.root in _SIMPLE:
