@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from dv_maintenance.files.arrays import combined, flags, int64s, strings
-from dv_maintenance.tables.fsck import DATA, DV, Needed, Repair, needed, row_numbers
+from dv_maintenance.tables.fsck import DATA, DV, LogFault, Needed, Repair, needed, row_numbers
 from dv_maintenance.tables.iceberg.layout import Layout
 from dv_maintenance.tables.iceberg.rows.tasks import rows_of, stored_source
 
@@ -53,6 +53,23 @@ def needed_files(layout: Layout, snapshot: IcebergSnapshot) -> pa.Table:
             ),
         ]
     )
+
+
+def row_id_faults(snapshot: IcebergSnapshot) -> Iterator[LogFault]:
+    """Specification, Row Lineage: the next row id is above all that files have."""
+    ends = pc.add(snapshot.files["first_row_id"], snapshot.files["record_count"])
+    largest, following = pc.max(ends).as_py() or 0, snapshot.metadata.body.get("next-row-id")
+    if snapshot.metadata.format_version > 2 and isinstance(following, int) and following < largest:
+        yield LogFault(
+            snapshot.metadata.path,
+            f"has the next row id {following}, although ids up to {largest - 1} are in use",
+            "New rows get the ids of others: row lineage no longer tells them apart.",
+            Repair(
+                f"Set next-row-id to {largest} or more in a copy of the metadata file, and have the catalog name that.",
+                None,
+                "Nothing. Rows that were added since keep ids that others have.",
+            ),
+        )
 
 
 def _old_deletes(snapshot: IcebergSnapshot) -> Iterator[tuple[str, int, int]]:

@@ -121,7 +121,7 @@ class IcebergTable:
     remedies = staticmethod(fsck.remedies)
 
     def log_faults(self, snapshot: IcebergSnapshot) -> tuple[LogFault, ...]:
-        return tuple(strict_faults(snapshot.metadata))
+        return (*strict_faults(snapshot.metadata), *fsck.row_id_faults(snapshot))
 
     def branch(self, name: str) -> IcebergTable:
         """One of the ``branches``. Raises UsageError if there is no such branch."""

@@ -61,3 +61,9 @@ def test_what_java_refuses_is_found(tmp_path: Path, change: Edit, reason: str) -
     assert table.snapshot().files.num_rows == 1
     (fault,) = fsck(table).damage
     assert reason in fault.reason
+
+
+def test_row_ids_that_would_be_given_twice(tmp_path: Path) -> None:
+    table = open_table(str(made(tmp_path / "t", lambda body: body.update({"next-row-id": 7}))))
+    (fault,) = fsck(table).damage
+    assert "has the next row id 7, although ids up to 9 are in use" in fault.reason
