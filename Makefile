@@ -75,6 +75,7 @@ test: setup ## Every check
 deep: setup judges airflow-environment ## More histories, and every table feature, against delta-spark, Lance and Paimon (hours)
 	@scripts/chromium
 	@scripts/stores
+	@scripts/uc_server
 	$(UV) sync --frozen --quiet $(PYTHON) --group screenshots
 	$(RUN) pytest -m deep
 	DVM_EFFORT=40 JAVA_HOME=/nowhere $(RUN) pytest -m "hypothesis and not deep and not jvm"

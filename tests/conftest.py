@@ -21,7 +21,9 @@ from golden_tables import NotThere
 from hypothesis import settings
 from support.object_stores import AZURITE, S3PROXY, Store, azurite, s3proxy
 from support.places import CLASSES, GOLDEN, ICEBERG, JARS, JUDGED_SPARK, PAIMON, PYPAIMON, SQLITE
+from support.real_unity import UC_SERVER, RealUnity, real_unity
 from support.sessions import CHEAP
+from support.unity_judges import Kernel, kernel_jars
 
 from dv_maintenance.remedies import speak
 
@@ -61,7 +63,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None]:
             item.add_marker("slow")
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker("jvm")
-        if {"airflow_environment", "azure", "other_s3", "s3"} & set(getattr(item, "fixturenames", ())):
+        if {"airflow_environment", "azure", "other_s3", "s3", "uc_server"} & set(getattr(item, "fixturenames", ())):
             item.add_marker("processes")
     yield
     items[:] = _dealt(items, int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")))
@@ -228,6 +230,15 @@ def azure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
 
 
 @pytest.fixture(scope="session")
+def uc_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealUnity]:
+    """A server of Unity Catalog that others wrote."""
+    if not UC_SERVER.exists():
+        missing("A server of Unity Catalog", "run 'scripts/uc_server' (needs cargo, and half an hour)")
+    with real_unity(tmp_path_factory.mktemp("uc-server")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
 def connect_packages() -> None:
     """What a client of Spark Connect needs besides PySpark."""
     try:
@@ -303,6 +314,16 @@ def delta_spark(spark: SparkSession) -> SparkSession:
     if not spark.version.startswith(JUDGED_SPARK):
         missing("delta-spark", f"it was built for Spark {JUDGED_SPARK}*, this is {spark.version}")
     return spark
+
+
+@pytest.fixture(scope="session")
+def kernel() -> Iterator[Kernel]:
+    """Delta's kernel in Java, with its client of Unity Catalog."""
+    if not kernel_jars():
+        missing("Delta's kernel", "run 'make judges' (needs Maven and network)")
+    made = Kernel()
+    yield made
+    made.close()
 
 
 @pytest.fixture(scope="session")

@@ -45,6 +45,17 @@ ORPHAN_AGE: Final = 8 * 86_400_000
 Leftovers = Callable[[Collection[str]], Iterable[str]]
 
 
+def prepared(backend: TableBackend, verb: Verb) -> TableHistory:
+    """A new table on which the verb has something to do."""
+    history = TableHistory(backend)
+    for partition, rows in (("a", 6), ("a", 6), ("b", 4)):
+        history.append(partition, rows)
+    history.delete([0, 4])
+    history.delete([12])
+    verb.prepare(history)
+    return history
+
+
 class Trial:
     """Disturbs ``verb`` on a table that it creates.
 
@@ -55,13 +66,7 @@ class Trial:
         self, backend: TableBackend, location: TableLocation, verb: Verb, leftovers: Leftovers = lambda _: ()
     ) -> None:
         self.backend, self.location, self.verb, self.leftovers = backend, location, verb, leftovers
-        history = TableHistory(backend)
-        for partition, rows in (("a", 6), ("a", 6), ("b", 4)):
-            history.append(partition, rows)
-        history.delete([0, 4])
-        history.delete([12])
-        verb.prepare(history)
-        self.history = history
+        self.history = history = prepared(backend, verb)
         self.before = self._rows()
         self.version = self._version()
         self.wanted = sorted(verb.rows(history).values(), key=lambda row: row[0])

@@ -4,27 +4,50 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from support.managed import ALL
+from support.real_unity import RealUnity
 from support.unity import TOKEN, Unity, unity
 
+from dv_maintenance.catalogs import unity as catalog
 from dv_maintenance.tables.delta.commit import publish
 from dv_maintenance.testing.delta_builder import DeltaBuilder
+
+
+def name_it(url: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Call a server ``uc``."""
+    (folder / "catalogs.yaml").write_text(
+        f"catalogs:\n  uc: {{type: unity, uri: '{url}', token: '${{UC_TOKEN}}'}}\ntables: []\n"
+    )
+    monkeypatch.setenv("DVM_CATALOGS", str(folder / "catalogs.yaml"))
+    monkeypatch.setenv("UC_TOKEN", TOKEN)
 
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Unity]:
     with unity() as made:
-        (tmp_path / "catalogs.yaml").write_text(
-            f"catalogs:\n  uc: {{type: unity, uri: '{made.url}', token: '${{UC_TOKEN}}'}}\ntables: []\n"
-        )
-        monkeypatch.setenv("DVM_CATALOGS", str(tmp_path / "catalogs.yaml"))
-        monkeypatch.setenv("UC_TOKEN", TOKEN)
+        name_it(made.url, tmp_path, monkeypatch)
         monkeypatch.setattr("dv_maintenance.catalogs.server._PAUSE", 0.0)
         monkeypatch.setattr(publish, "_FIRST_PAUSE", 0.0)
         yield made
+
+
+@pytest.fixture
+def real(uc_server: RealUnity, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> RealUnity:
+    """A server that others wrote, which ``DVM_CATALOGS`` calls ``uc``."""
+    name_it(uc_server.url, tmp_path, monkeypatch)
+    return uc_server
+
+
+@pytest.fixture
+def permitted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All maintenance, whatever the server says."""
+    own = catalog._ratified
+    monkeypatch.setattr(catalog, "_ratified", lambda *told: replace(own(*told), allowed=frozenset(ALL)))
 
 
 @pytest.fixture

@@ -11,11 +11,17 @@ from dv_maintenance.tables import open_table
 from dv_maintenance.tables.table import Table
 from dv_maintenance.testing.backends import DeltaBackend
 from dv_maintenance.testing.locations import Folder
-from support.unity import Unity
+from support.unity import TOKEN, Unity
+from support.unity_judges import NamedByServer
 
 __all__ = ["ALL", "ManagedBackend", "ManagedFolder"]
 
 ALL = ("DATA_REORGANIZATION", "DATA_CLEANUP", "METADATA_CLEANUP")
+SCHEMA = pa.schema([("id", pa.int64()), ("p", pa.string()), ("v", pa.string())])
+COLUMNS = [
+    {"name": name, "type_text": kind, "type_name": kind.upper(), "position": at, "nullable": True}
+    for at, (name, kind) in enumerate({"id": "bigint", "p": "string", "v": "string"}.items())
+]
 
 
 class ManagedBackend(DeltaBackend):
@@ -30,11 +36,18 @@ class ManagedBackend(DeltaBackend):
         return f"uc.{self.table}"
 
     def create(self) -> None:
-        schema = pa.schema([("id", pa.int64()), ("p", pa.string()), ("v", pa.string())])
-        features = ("catalogManaged", "v2Checkpoint", "vacuumProtocolCheck")
-        self._builder.create(schema, partition_by=["p"], properties=self.properties, features=features)
+        self.server.infos[self.table] = {"columns": COLUMNS}
         self.server.add(self.table, self.folder.as_uri(), allowed=list(ALL))
+        properties = {**self.properties, "io.unitycatalog.tableId": self.judged.uuid}
+        features = ("catalogManaged", "v2Checkpoint", "vacuumProtocolCheck")
+        self._builder.create(SCHEMA, partition_by=["p"], properties=properties, features=features)
         self.join()
+
+    @property
+    def judged(self) -> NamedByServer:
+        """For readers and writers that are not ours."""
+        metadata = self.server.tables[self.table]["metadata"]
+        return NamedByServer(self.server.url, TOKEN, self.table, metadata["table-uuid"], metadata["location"])
 
     def join(self) -> None:
         """Commit to the table, which exists."""

@@ -8,6 +8,7 @@ import base64
 import hashlib
 import hmac
 import http.client
+import os
 import re
 import subprocess
 import time
@@ -18,7 +19,7 @@ from pathlib import Path
 
 from support.places import ROOT
 
-__all__ = ["AZURITE", "S3PROXY", "Store", "azurite", "s3proxy"]
+__all__ = ["AZURITE", "S3PROXY", "Store", "azurite", "s3proxy", "serving"]
 
 Store = tuple[str, dict[str, str]]
 """The URI of a bucket, and the storage options that reach it."""
@@ -41,7 +42,7 @@ def azurite(home: Path) -> Iterator[Store]:
     """Azurite, with a container."""
     arguments = ["--blobHost", "127.0.0.1", "--blobPort", "0", "--silent", "--disableTelemetry"]
     arguments += ["--inMemoryPersistence", "--extentMemoryLimit", "512", "--skipApiVersionCheck"]
-    with _serving([str(AZURITE), *arguments], home, r"listens on http://127\.0\.0\.1:(\d+)") as port:
+    with serving([str(AZURITE), *arguments], home, r"listens on http://127\.0\.0\.1:(\d+)") as port:
         _create_container(port)
         options = {
             "azure_storage_account_name": _ACCOUNT,
@@ -69,17 +70,17 @@ def s3proxy(home: Path) -> Iterator[Store]:
     (home / "s3proxy.conf").write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
     java = ["java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-jar", str(S3PROXY)]
     started = r"Started ServerConnector.*\{127\.0\.0\.1:(\d+)\}"
-    with _serving([*java, "--properties", "s3proxy.conf"], home, started) as port:
+    with serving([*java, "--properties", "s3proxy.conf"], home, started) as port:
         endpoint = {"aws_endpoint": f"http://127.0.0.1:{port}", "aws_region": "us-east-1", "allow_http": "true"}
         yield f"s3://{_BUCKET}", {**endpoint, **keys}
 
 
 @contextmanager
-def _serving(command: list[str], home: Path, started: str) -> Iterator[int]:
+def serving(command: list[str], home: Path, started: str, **environment: str) -> Iterator[int]:
     """Runs a server. The port is what ``started`` finds in its output."""
     log = home / "server.log"
     with log.open("w") as output:
-        server = subprocess.Popen(command, stdout=output, stderr=output, cwd=home)
+        server = subprocess.Popen(command, stdout=output, stderr=output, cwd=home, env={**os.environ, **environment})
     try:
         end = time.monotonic() + _PATIENCE
         while not (found := re.search(started, log.read_text())):

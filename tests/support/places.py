@@ -8,6 +8,8 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent.parent
 GOLDEN = Path(os.environ.get("DVM_GOLDEN", ROOT.parent / "shared" / "golden"))
 JARS = ROOT / ".cache" / "jars" / "delta-4.4.0"
+# Unity Catalog's client, with which Delta's kernel asks for tables.
+UNITY = ROOT / ".cache" / "jars" / "unitycatalog-0.6.0"
 # What those jars are built for.
 JUDGED_SPARK = "4.1."
 # Paimon's own engine, without an engine around it.

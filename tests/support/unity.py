@@ -16,6 +16,7 @@ from pathlib import Path
 from threading import RLock, Thread
 from typing import Any, ClassVar
 from urllib.parse import parse_qsl, unquote, urlsplit
+from uuid import NAMESPACE_URL, uuid5
 
 __all__ = ["TOKEN", "Unity", "unity"]
 
@@ -60,6 +61,8 @@ class Unity:
     infos : what the generic API says of a name, besides what follows from ``tables``.
     page : names in a page of a list.
     meanwhile : called before the next POST is carried out.
+
+    The newest commit of a table stays in ``tables`` when it is published, as a ``marker`` that no answer shows.
     """
 
     url: str = ""
@@ -84,7 +87,7 @@ class Unity:
         self.tables[name] = {
             "metadata": {
                 "table-type": table.get("table_type", "MANAGED"),
-                "table-uuid": table.get("table_id", name),
+                "table-uuid": table.get("table_id") or str(uuid5(NAMESPACE_URL, name)),
                 "location": location,
             },
             **({"commits": table["commits"][::-1]} if "commits" in table else {}),
@@ -98,12 +101,14 @@ class Unity:
     def info(self, name: str) -> dict[str, Any]:
         """What the generic API says of a name."""
         metadata = self.tables.get(name, {}).get("metadata", {})
+        managed = metadata.get("table-type") == "MANAGED"
         return {
             "name": name.rpartition(".")[2],
             "table_type": metadata.get("table-type"),
             "data_source_format": "DELTA",
             "table_id": metadata.get("table-uuid"),
             "storage_location": metadata.get("location"),
+            "properties": {"delta.feature.catalogManaged": "supported"} if managed else {},
             **self.infos.get(name, {}),
         }
 
@@ -128,6 +133,8 @@ class Unity:
 
     def loaded(self, name: str) -> dict[str, Any]:
         found = json.loads(json.dumps(self.tables[name]))
+        if found.pop("marker", False):
+            found["commits"].pop()
         if self.ascending:
             found.get("commits", []).reverse()
         if self.texts:
