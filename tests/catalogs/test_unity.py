@@ -171,6 +171,18 @@ def test_a_table_registered_with_its_history(server: Unity, staged: Path) -> Non
         open_table("uc.main.golden.staged_tail").snapshot()
 
 
+def test_a_first_commit_that_others_publish_meanwhile(server: Unity, tmp_path: Path) -> None:
+    """The catalog knows of it, unlike of a table's history."""
+    backend = ManagedBackend(tmp_path / "orders", server)
+    backend.create()
+    table = open_table(backend.name)
+    assert table.version() == 0
+    later = open_table(backend.name)  # was answered that there is no commit yet
+    backend.append("a", [(1, "a", "x")])
+    assert later.snapshot().version == 1
+    assert sorted(backend.rows()) == [(1, "a", "x")]
+
+
 def test_another_table_of_that_name(server: Unity, staged: Path) -> None:
     del staged
     table = open_table("uc.main.golden.staged_tail")

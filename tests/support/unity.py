@@ -133,6 +133,8 @@ class Unity:
 
     def loaded(self, name: str) -> dict[str, Any]:
         found = json.loads(json.dumps(self.tables[name]))
+        if found["metadata"]["table-type"] == "MANAGED":
+            found.setdefault("latest-table-version", 0)
         if found.pop("marker", False):
             found["commits"].pop()
         if self.ascending:

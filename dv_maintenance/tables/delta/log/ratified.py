@@ -214,6 +214,8 @@ class RatifiedStorage(Storage):
         found = {path: info for path, info in found.items() if not path.startswith(STAGED)}
         above = {path for path in found if (match := _ABOUT.fullmatch(path)) and int(match[1]) > now.latest}
         if above and not now.latest:
+            if self._ask().latest:  # its first commit was published in this moment
+                return self.list(prefix, after=after, staged=staged)
             raise RefusedError(
                 f"{self.catalog.name} has ratified no commit, but the log has later ones",
                 table=self.uri,
