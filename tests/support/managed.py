@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from pathlib import Path
 
 import pyarrow as pa
 
 from dv_maintenance.tables import open_table
+from dv_maintenance.tables.delta.log.ratified import STAGED
 from dv_maintenance.tables.table import Table
 from dv_maintenance.testing.backends import DeltaBackend
 from dv_maintenance.testing.locations import Folder
 from support.unity import TOKEN, Unity
 from support.unity_judges import NamedByServer
 
-__all__ = ["ALL", "ManagedBackend", "ManagedFolder"]
+__all__ = ["ALL", "MAPPED", "SCHEMA", "TRACKED", "ManagedBackend", "ManagedFolder"]
 
 ALL = ("DATA_REORGANIZATION", "DATA_CLEANUP", "METADATA_CLEANUP")
 SCHEMA = pa.schema([("id", pa.int64()), ("p", pa.string()), ("v", pa.string())])
@@ -24,12 +26,27 @@ COLUMNS = [
 ]
 
 
+MAPPED = {"delta.columnMapping.mode": "name"}
+TRACKED = {
+    "delta.enableRowTracking": "true",
+    "delta.rowTracking.materializedRowIdColumnName": "_row-id",
+    "delta.rowTracking.materializedRowCommitVersionColumnName": "_row-commit-version",
+}
+"""Only a writer that numbers rows may append some."""
+
+
 class ManagedBackend(DeltaBackend):
     """``uc.main.s.NAME``, where NAME is that of the folder. Everything is permitted."""
 
-    def __init__(self, place: Path, server: Unity) -> None:
-        super().__init__(str(place), properties={"delta.enableInCommitTimestamps": "true"})
+    def __init__(self, place: Path, server: Unity, *, properties: Mapping[str, str] | None = None) -> None:
+        super().__init__(str(place), properties={"delta.enableInCommitTimestamps": "true", **(properties or {})})
         self.server, self.folder, self.table = server, place, f"main.s.{place.name}"
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """What properties do not bring along."""
+        more = ("domainMetadata", "rowTracking") if "delta.enableRowTracking" in self.properties else ()
+        return ("catalogManaged", "v2Checkpoint", "vacuumProtocolCheck", *more)
 
     @property
     def name(self) -> str:
@@ -39,8 +56,7 @@ class ManagedBackend(DeltaBackend):
         self.server.infos[self.table] = {"columns": COLUMNS}
         self.server.add(self.table, self.folder.as_uri(), allowed=list(ALL))
         properties = {**self.properties, "io.unitycatalog.tableId": self.judged.uuid}
-        features = ("catalogManaged", "v2Checkpoint", "vacuumProtocolCheck")
-        self._builder.create(SCHEMA, partition_by=["p"], properties=properties, features=features)
+        self._builder.create(SCHEMA, partition_by=["p"], properties=properties, features=self.features)
         self.join()
 
     @property
@@ -51,6 +67,8 @@ class ManagedBackend(DeltaBackend):
 
     def join(self) -> None:
         """Commit to the table, which exists."""
+        # Delta's kernel expects the folder.
+        (self.folder / STAGED).mkdir(exist_ok=True)
         self._builder.storage = self.open().storage
 
     def open(self) -> Table:

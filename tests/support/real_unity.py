@@ -79,18 +79,18 @@ def real_unity(home: Path) -> Iterator[RealUnity]:
 class RealBackend(ManagedBackend):
     """A table of that server, ``uc.main.SCHEMA.NAME``, in the folder that it chooses."""
 
-    def __init__(self, server: RealUnity, schema: str, name: str = "t") -> None:
+    def __init__(
+        self, server: RealUnity, schema: str, name: str = "t", *, properties: Mapping[str, str] | None = None
+    ) -> None:
         self.at = f"{API}/delta/v1/catalogs/main/schemas/{schema}"
         self.staged = server.ask("POST", f"{self.at}/staging-tables", {"name": name})
         self.folder = Path(unquote(urlsplit(self.staged["location"]).path))
         required = {key: value for key, value in self.staged["required-properties"].items() if value is not None}
-        DeltaBackend.__init__(self, str(self.folder), properties=required | {"delta.enableDeletionVectors": "true"})
+        DeltaBackend.__init__(self, str(self.folder), properties={**required, **(properties or {})})
         self.real, self.name_there, self.table = server, name, f"main.{schema}.{name}"
 
     def create(self) -> None:
-        required = self.staged["required-protocol"]
-        features = {*required["reader-features"], *required["writer-features"]}
-        self._builder.create(SCHEMA, partition_by=["p"], properties=self.properties, features=sorted(features))
+        self._builder.create(SCHEMA, partition_by=["p"], properties=self.properties, features=self.features)
         lines = (self.folder / commit_path(0)).read_bytes().splitlines()
         actions = {key: value for line in lines for key, value in json.loads(line).items()}
         protocol, metadata = actions["protocol"], actions["metaData"]

@@ -82,6 +82,11 @@ class Kernel:
         answer = self._ask("read", table, version=version)
         return answer["version"], [tuple(row) for row in answer["rows"]]
 
+    def numbers(self, table: NamedByServer, version: int) -> dict[int, tuple[int, int]]:
+        """Of each row's ``id``: the number that the table tracks it by, and the version that changed it last."""
+        rows = self._ask("read", table, version=version, tracked=True)["rows"]
+        return {row[0]: (row[3], row[4]) for row in rows}
+
     def append(self, table: NamedByServer, rows: Sequence[Row], *, publish: bool) -> int:
         """Append rows of one partition as one file, rebased on what others commit. Returns the version."""
         return self._ask("append", table, rows=rows, publish=publish)["version"]
