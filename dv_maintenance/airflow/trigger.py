@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 from asgiref.sync import sync_to_async
+from pydantic import TypeAdapter
 
 from dv_maintenance.airflow import watchers
 from dv_maintenance.airflow.bundles import fetched
@@ -54,10 +55,18 @@ Runs = Mapping[str, Mapping[Job, "AnnouncedRun"]]
 
 @dataclass(frozen=True, slots=True)
 class _Memory:
-    """What a watcher keeps from one inspection to the next. ``cursor``: of the service's evaluations."""
+    """What a watcher keeps from one inspection to the next, and in a store.
+
+    cursor : of the service's evaluations.
+    at : when it was written into the store, epoch milliseconds.
+    """
 
     cursor: str | None = None
     fired: Marks = field(default_factory=dict)
+    at: int = field(default=0, compare=False)
+
+
+_STORED: Final = TypeAdapter(_Memory)
 
 
 class _Watch(BaseEventTrigger):
@@ -249,20 +258,15 @@ class _Watch(BaseEventTrigger):
         kept = []
         for store in self._stores():
             try:
-                body: Any = await store.aget(_STATE)
-                if body is not None:
-                    kept.append((int(body["at"]), _Memory(str(body["cursor"]), _marks_of(body["fired"]))))
+                if (body := await store.aget(_STATE)) is not None:
+                    kept.append(_STORED.validate_python(body))
             except Exception as error:  # noqa: BLE001
                 self._warn(f"{self._name()}: what it fired for before is not known", error)
-        return max(kept, key=lambda each: each[0], default=(0, _Memory()))[1]
+        return max(kept, key=lambda each: each.at, default=_Memory())
 
     async def _keep(self, memory: _Memory) -> bool:
         """Whether it was kept. Without a store there is nothing to do."""
-        body = {
-            "cursor": memory.cursor,
-            "fired": {name: {jobs: list(mark) for jobs, mark in marks.items()} for name, marks in memory.fired.items()},
-            "at": _now(),
-        }
+        body = _STORED.dump_python(replace(memory, at=_now()), mode="json")
         try:
             for store in self._stores():
                 await store.aset(_STATE, body)
@@ -281,6 +285,7 @@ class _Watch(BaseEventTrigger):
     def _name(self) -> str: ...
 
 
+@dataclass(frozen=True, slots=True)
 class _Airflow(NoOrchestrator):
     """Answers the queries of an evaluation from what was announced, and what became of it.
 
@@ -288,19 +293,11 @@ class _Airflow(NoOrchestrator):
     begun : what other definitions of the tables have begun, by table.
     """
 
-    def __init__(
-        self,
-        fired: Marks,
-        runs: Runs,
-        active: Mapping[str, AnnouncedRun],
-        checks: dict[tuple[str, str], Severity | None],
-        begun: Mapping[str, str] | None = None,
-    ) -> None:
-        self.checks = checks
-        self.begun = begun or {}
-        self.fired = fired
-        self.runs = runs
-        self.active = active
+    fired: Marks
+    runs: Runs
+    active: Mapping[str, AnnouncedRun]
+    checks: dict[tuple[str, str], Severity | None]
+    begun: Mapping[str, str]
 
     def busy(self, table: TableSettings) -> str | None:
         run = self.active.get(table.name)
@@ -420,14 +417,6 @@ class DvVacuumsTrigger(_Watch):
 def _work(request: RunRequest) -> str:
     """The key of the same work at every attempt."""
     return replace(request, failed=0, partitions=None).key
-
-
-def _marks_of(body: Any) -> Marks:
-    """Raises TypeError, ValueError or AttributeError for anything else."""
-    return {
-        str(name): {str(jobs): (str(work), int(at)) for jobs, (work, at) in marks.items()}
-        for name, marks in body.items()
-    }
 
 
 def _now() -> int:
