@@ -20,7 +20,7 @@ from dv_maintenance.airflow.base import TABLE_FIELDS, OnTable
 from dv_maintenance.airflow.lineage import Writes
 from dv_maintenance.airflow.links import PLAN, DvPlanLink
 from dv_maintenance.airflow.outcomes import recorded
-from dv_maintenance.airflow.render import as_text, as_xcom, ended, table_text
+from dv_maintenance.airflow.render import as_text, as_xcom, ended, table_text, unverified
 from dv_maintenance.airflow.spark import SPARK_FIELDS, OnSpark
 from dv_maintenance.airflow.tables import in_airflow_terms, watched
 from dv_maintenance.airflow.vacuums import VACUUM_FIELDS, Vacuums
@@ -52,8 +52,7 @@ class _Table(OnTable, Writes):
         if plan := outcome.texts.get("explanation"):
             # A list of lines: the page shows a text as one line.
             context["ti"].xcom_push(key=PLAN, value=plan[:_MAX_PLAN].splitlines())
-        shown = as_xcom(outcome)
-        return ended(context, shown, f"not verified: {'; '.join(outcome.problems)}" if outcome.problems else "")
+        return ended(context, as_xcom(outcome), unverified(outcome))
 
 
 @dataclass(frozen=True, slots=True)

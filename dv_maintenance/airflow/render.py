@@ -32,6 +32,11 @@ def ended(context: Any, shown: dict[str, Any], problem: str) -> dict[str, Any]:
     return shown
 
 
+def unverified(outcome: Outcome) -> str:
+    """The problem of a result that could not be verified; "" for none."""
+    return f"not verified: {'; '.join(outcome.problems)}" if outcome.problems else ""
+
+
 def as_text(outcome: Outcome) -> str:
     """The reason and tables for a log."""
     parts = [_reason(outcome)]

@@ -8,12 +8,9 @@ from typing import Any
 from airflow.sdk import BaseOperator
 
 from dv_maintenance.airflow.arguments import check_flags, is_true, keys_of, literal
-from dv_maintenance.airflow.assets import job_asset
-from dv_maintenance.airflow.base import FILE_FIELDS, OnFile
-from dv_maintenance.airflow.lineage import Writes
-from dv_maintenance.airflow.many import problem_of
+from dv_maintenance.airflow.base import FILE_FIELDS
+from dv_maintenance.airflow.many import OnMany, Result
 from dv_maintenance.airflow.outcomes import events_of, recorded
-from dv_maintenance.airflow.render import as_text, as_xcom, ended
 from dv_maintenance.airflow.tables import in_airflow_terms
 from dv_maintenance.errors import DvMaintenanceError, RetryableError
 from dv_maintenance.service import verbs
@@ -53,7 +50,7 @@ class Vacuums(BaseOperator):
             return clean or verbs.vacuum_by_policy(table, opened, guards=guards, dry_run=dry_run)[0]
 
 
-class DvVacuumsOperator(Vacuums, OnFile, Writes):
+class DvVacuumsOperator(Vacuums, OnMany):
     """Vacuums every table with ``vacuum`` in the file, one after the other. Needs no Spark.
 
     :param guards: keys of the policies for this run; lists extend the policies'.
@@ -64,39 +61,28 @@ class DvVacuumsOperator(Vacuums, OnFile, Writes):
     A table that fails stops no other. A transient error is retried with the task, as long as it has retries.
     """
 
+    job = "vacuum"
     template_fields: Sequence[str] = (*FILE_FIELDS, *VACUUM_FIELDS)
-
-    def __init__(self, *, fail: bool = True, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.fail = fail
 
     def execute(self, context: Any) -> dict[str, Any]:
         with in_airflow_terms():
             named = _named(context) if is_true(self.only_if_due, "only_if_due") else set()
             tables = [each for each in self.config().tables if "vacuum" in each.jobs]
-        sentences: dict[str, str] = {}
-        errors: dict[str, DvMaintenanceError] = {}
-        failed: dict[str, str] = {}
+        results: dict[str, Result] = {}
         for table in tables:
             if named and table.name not in named:
                 continue
             try:
-                outcome = self.vacuumed(context, table)
+                result: Result = self.vacuumed(context, table)
             except DvMaintenanceError as error:
-                self.log.warning("%s: %s", table.name, error)
-                errors[table.name], failed[table.name] = error, str(error)
-                continue
-            self.log.info("%s: %s", table.name, as_text(outcome))
-            sentences[table.name] = as_xcom(outcome)["reason"]
-            self.wrote(context, table, job_asset(table, "vacuum"), outcome)
-            if outcome.problems:
-                failed[table.name] = "; ".join(outcome.problems)
-        passing = [error for error in errors.values() if isinstance(error, RetryableError)]
+                result = error
+            self.note(context, table, result)
+            results[table.name] = result
+        passing = [each for each in results.values() if isinstance(each, RetryableError)]
         if passing and context["ti"].try_number <= context["ti"].max_tries:
             raise passing[0]
-        reason = f"{count(len(sentences), 'table')} vacuumed, {len(failed)} failed."
-        shown = {"reason": reason, "failed": failed, "alerts": [], "tables": sentences}
-        return ended(context, shown, problem_of(shown) if self.fail else "")
+        vacuumed = sum(isinstance(each, Outcome) for each in results.values())
+        return self.ended(context, results, f"{count(vacuumed, 'table')} vacuumed")
 
 
 def _named(context: Any) -> set[str]:

@@ -45,14 +45,12 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.work import RewriteResult, RewriteTask
 
 __all__ = [
-    "NightPlan",
     "NightTable",
     "PlanOf",
     "Window",
     "by_policy",
     "clock",
     "opened_at",
-    "plan_night",
     "work_through",
 ]
 
@@ -140,24 +138,8 @@ def work_through(
     waiting : since when tables have waited for their turn, epoch milliseconds, if an earlier run knows.
     spent : seconds of the budget that earlier runs of this window have used.
     """
-    night = plan_night(tables, window=window, budget=budget, now=now, plan_of=plan_of, waiting=waiting, spent=spent)
-    yield from night.settled
-    yield from night.work(engine)
-
-
-def plan_night(
-    tables: Sequence[TableSettings],
-    *,
-    window: Window | None,
-    budget: int | None,
-    now: Callable[[], int] = clock,
-    plan_of: PlanOf = by_policy,
-    waiting: Mapping[str, int] | None = None,
-    spent: float = 0.0,
-) -> NightPlan:
-    """The first half of :func:`work_through`: plans every table. Needs no engine."""
     began = now()
-    night = NightPlan({}, [], window, budget, now, began, spent)
+    night = _Night({}, [], window, budget, now, began, spent)
     for each in tables:
         try:
             planned = _plan(each, plan_of, began, (waiting or {}).get(each.name, began))
@@ -168,7 +150,8 @@ def plan_night(
             night.planned[each.name] = planned
         else:
             night.settled.append(_result(planned))
-    return night
+    yield from night.settled
+    yield from night.work(engine)
 
 
 @dataclass(slots=True)
@@ -270,7 +253,7 @@ def _plan(watched: TableSettings, plan_of: PlanOf, now: int, since: int) -> _Pla
 
 
 @dataclass(slots=True)
-class NightPlan:
+class _Night:
     """The tables of a night, planned.
 
     settled : the tables that need no work, or failed.
@@ -289,11 +272,6 @@ class NightPlan:
     stopped: list[str] = field(default_factory=list)
 
     @property
-    def needs_engine(self) -> bool:
-        """Whether there is work, and time for it."""
-        return bool(self.planned) and self.left() > 0
-
-    @property
     def start(self) -> float:
         """Seconds of opening one more table."""
         return max(table.watched.policy.prices.shared_start for table in self.planned.values())
@@ -309,10 +287,10 @@ class NightPlan:
     def work(self, engine_of: EngineOf) -> Iterator[NightTable]:
         """The other tables, each as soon as its part of the run is over.
 
-        engine_of : called if :attr:`needs_engine`.
+        engine_of : called if there is work, and time for it.
         """
         if self.planned:
-            yield from self._run(engine_of() if self.needs_engine else None)
+            yield from self._run(engine_of() if self.left() > 0 else None)
 
     def _run(self, engine: Engine | None) -> Iterator[NightTable]:
         # Spark starts now: no step is charged with that.
