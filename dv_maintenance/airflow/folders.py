@@ -26,7 +26,8 @@ from dv_maintenance.tables.find import FoundTable
 _log = logging.getLogger(__name__)
 _SECONDS_AFTER_ERROR: Final = 300.0
 _loading: Final = Lock()
-_loaded: Final[dict[tuple[str, str | None], Loaded]] = {}
+# By file and connection: when the file was written, nanoseconds; when it was loaded, by a monotonic clock.
+_loaded: Final[dict[tuple[str, str | None], tuple[int, float, Loaded]]] = {}
 
 Kept = dict[str, Mapping[str, Any]]
 """By the folder's URI: ``tables``, each a path below it and a format; ``at``, epoch seconds; ``error``, why the last
@@ -83,33 +84,31 @@ def configs(
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A file of tables as the watchers of this process share it: each of thousands would load all of it for its own
-    table.
+    """A file of tables: its documents, and all their tables by name."""
 
-    written : when the file was, in nanoseconds.
-    at : when it was loaded, of a monotonic clock.
-    tables : of all documents, by name.
-    """
-
-    written: int
-    at: float
     configs: list[WatchConfig]
     tables: Mapping[str, TableSettings]
 
 
-def loaded(tables_file: str, storage_conn_id: str | None, max_age: float) -> Loaded:
-    """The file, as it was loaded at most ``max_age`` seconds ago, unless it was written since. Raises as
-    :func:`configs`.
+def loaded(tables_file: str, storage_conn_id: str | None, max_age: float | None = None) -> Loaded:
+    """The file as it is now. Raises as :func:`configs`.
+
+    max_age : of watchers: each of thousands would load all of it for its own table. They share what any of them loaded
+        in the last so many seconds, unless the file was written since.
     """
+    if max_age is None:
+        return _load(tables_file, storage_conn_id)
     key = tables_file, storage_conn_id
     with _loading:
         written, now = os.stat(tables_file).st_mtime_ns, time.monotonic()
-        known = _loaded.get(key)
-        if known is None or known.written != written or now - known.at > max_age:
-            found = configs(tables_file, storage_conn_id, max_age=max_age)
-            tables = {each.name: each for config in found for each in config.tables}
-            known = _loaded[key] = Loaded(written, now, found, tables)
-        return known
+        if key not in _loaded or _loaded[key][0] != written or now - _loaded[key][1] > max_age:
+            _loaded[key] = written, now, _load(tables_file, storage_conn_id, max_age)
+        return _loaded[key][2]
+
+
+def _load(tables_file: str, storage_conn_id: str | None, max_age: float = inf) -> Loaded:
+    found = configs(tables_file, storage_conn_id, max_age=max_age)
+    return Loaded(found, {table.name: table for config in found for table in config.tables})
 
 
 def _searched(folder: TablesFolder, storage_conn_id: str | None, timeout: float) -> list[list[str]]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from airflow.providers.common.compat.sdk import AirflowFailException
 
-from dv_maintenance.airflow.folders import configs, loaded
+from dv_maintenance.airflow.folders import loaded
 from dv_maintenance.airflow.hook import Connected, connected_by
 from dv_maintenance.catalogs import is_known
 from dv_maintenance.config import Document
@@ -42,11 +42,7 @@ def watched(
         document = Document({"tables": [entry], "catalogs": catalogs}, "the operator's table")
         found = WatchConfig.of(document).tables[0]
     else:
-        if max_age is None:
-            read = configs(tables_file, storage_conn_id)
-            known: Mapping[str, TableSettings] = {each.name: each for config in read for each in config.tables}
-        else:
-            known = loaded(tables_file, storage_conn_id, max_age).tables
+        known = loaded(tables_file, storage_conn_id, max_age).tables
         if not isinstance(table, str) or table not in known:
             some = ", ".join([*dict.fromkeys([*get_close_matches(str(table), known, n=1), *known])][:10])
             raise UsageError(f"{tables_file} has no table {table!r}", next_step=f"choose one of its tables: {some}")
@@ -61,11 +57,8 @@ def watch_config(
 
     Raises UsageError if the file has no such document, or several and ``name`` chooses none; else as :func:`watched`.
     """
-    if max_age is None:
-        read = configs(tables_file, storage_conn_id)
-    else:
-        read = loaded(tables_file, storage_conn_id, max_age).configs
-    found = [each for each in read if name is None or each.name == name]
+    documents = loaded(tables_file, storage_conn_id, max_age).configs
+    found = [each for each in documents if name is None or each.name == name]
     if len(found) != 1:
         wanted = "documents" if name is None else f"documents called {name!r}"
         raise UsageError(f"{tables_file} has {len(found)} {wanted} instead of one", next_step="choose one by its name")
