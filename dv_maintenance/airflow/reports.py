@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, Final
 
 from dv_maintenance.airflow.arguments import keys_of, literal, texts
@@ -15,6 +13,7 @@ from dv_maintenance.airflow.render import as_text, as_xcom, table_text
 from dv_maintenance.airflow.tables import in_airflow_terms
 from dv_maintenance.errors import UsageError
 from dv_maintenance.service.lake import rank, scan
+from dv_maintenance.service.local_file import replace_file
 from dv_maintenance.service.metrics import exposition, publish
 from dv_maintenance.service.policies import Policy
 from dv_maintenance.service.reports.lake import of_lake
@@ -51,7 +50,7 @@ class DvReportOperator(OnFile):
             if metrics is not None:
                 publish(exposition(found), metrics)
             if self.path:
-                _write(self.path, of_lake(found).report)
+                replace_file(self.path, json.dumps(of_lake(found).report, indent=2) + "\n")
         outcome = of_lake(found, limit=_SHOWN, stored=True)
         self.log.info("%s", as_text(outcome))
         lines = [each for rows in outcome.tables.values() for each in table_text(rows).splitlines()]
@@ -105,17 +104,3 @@ class DvSimulationOperator(OnFile):
         failed = {name: "; ".join(each.problems) for name, each in found.items() if each.problems}
         reason = f"{count(len(found) - len(failed), 'table')} simulated, {len(failed)} failed."
         return {"reason": reason, "failed": failed, "tables": {name: each.reason for name, each in found.items()}}
-
-
-def _write(path: str, report: Mapping[str, Any]) -> None:
-    """At once: a reader finds the old file or the new one."""
-    target = Path(path)
-    new = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    try:
-        new.write_text(json.dumps(report, indent=2) + "\n")
-        new.replace(target)
-    except OSError as error:
-        raise UsageError(
-            f"{path} can't be written: {error.strerror}",
-            next_step="name a file in a folder that the worker can change",
-        ) from error

@@ -7,8 +7,6 @@ a gap in a graph is right and a zero is not.
 from __future__ import annotations
 
 import base64
-import os
-import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -18,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from dv_maintenance.errors import StorageUnavailableError, UsageError, redacted
+from dv_maintenance.service.local_file import replace_file
 
 if TYPE_CHECKING:
     from dv_maintenance.service.lake import LakeTable
@@ -118,7 +117,7 @@ def publish(text: str, target: str) -> None:
     if target.startswith(("http://", "https://")):
         _push(text, target)
     elif target.endswith(".prom"):
-        _write(text, target)
+        replace_file(target, text)
     else:
         raise UsageError(
             "metrics go to a .prom file or to the http:// address of a push gateway",
@@ -140,24 +139,6 @@ def _labels(table: LakeTable) -> str:
 
 def _escaped(text: str) -> str:
     return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
-
-
-def _write(text: str, path: str) -> None:
-    """The collector may read at any time: it finds the old file or the new one."""
-    folder = os.path.dirname(os.path.abspath(path))
-    try:
-        number, new = tempfile.mkstemp(prefix=".dvm-", dir=folder)
-        try:
-            with open(number, "w", encoding="utf-8") as file:
-                file.write(text)
-            # The exporter is another user; a temporary file is for its owner alone.
-            os.chmod(new, 0o644)
-            os.replace(new, path)
-        except BaseException:
-            os.unlink(new)
-            raise
-    except OSError as error:
-        raise UsageError(f"cannot write {path}: {error.strerror}", next_step="choose another file") from error
 
 
 def _push(text: str, url: str) -> None:

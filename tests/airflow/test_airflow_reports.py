@@ -57,7 +57,7 @@ def test_a_report_of_all_tables(run: Callable[[str], list[object]], tmp_path: Pa
 
 
 def test_a_file_that_can_not_be_written(run: Callable[[str], list[object]]) -> None:
-    with pytest.raises(AssertionError, match=r"gone/lake.json can't be written: No such file"):
+    with pytest.raises(AssertionError, match=r"cannot write gone/lake.json: No such file"):
         run("DvReportOperator(task_id='t', tables_file='tables.yaml', path='gone/lake.json')")
 
 
