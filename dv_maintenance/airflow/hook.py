@@ -106,16 +106,16 @@ def storage_options(connection: Connection) -> dict[str, str]:
     if not isinstance(extra, Mapping):
         raise UsageError(f"connection {connection.conn_id}: its extra is not a JSON object of storage options")
     kind = connection.conn_type or DvHook.conn_type
-    if kind not in _TYPES:
+    if kind in _OWN:
+        return {str(key): str(value) for key, value in extra.items() if key != _CATALOGS}
+    if kind not in _OF_PROVIDERS:
         raise UsageError(
             f"connection {connection.conn_id} is of the type {kind!r}",
-            next_step=f"name one of the types {', '.join(_TYPES)} as storage_conn_id",
+            next_step=f"name one of the types {', '.join(STORAGE_TYPES)} as storage_conn_id",
         )
-    if _TYPES[kind] is _own:
-        return {str(key): str(value) for key, value in extra.items() if key != _CATALOGS}
     # Some providers prefix the keys of their extra.
     plain = {key.rpartition("__")[2]: value for key, value in extra.items()}
-    found = _TYPES[kind](connection, plain)
+    found = _OF_PROVIDERS[kind](connection, plain)
     if strange := sorted(plain.keys() & _ONLY_BY_HOOKS):
         found |= _by_hook(connection, strange)
     return {key: str(value) for key, value in found.items() if value}
@@ -173,11 +173,6 @@ _ONLY_BY_HOOKS: Final = frozenset(
 )
 
 
-def _own(connection: Connection, extra: Mapping[str, Any]) -> dict[str, Any]:
-    del connection
-    return dict(extra)
-
-
 def _aws(connection: Connection, extra: Mapping[str, Any]) -> dict[str, Any]:
     # apache-airflow-providers-amazon: connections/aws.html
     service = (extra.get("service_config") or {}).get("s3") or {}
@@ -218,12 +213,12 @@ def _azure(connection: Connection, extra: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-_TYPES: Final[Mapping[str, Callable[[Connection, Mapping[str, Any]], dict[str, Any]]]] = {
-    DvHook.conn_type: _own,
-    "dv_storage": _own,
+# The second is an old name.
+_OWN: Final = (DvHook.conn_type, "dv_storage")
+_OF_PROVIDERS: Final[Mapping[str, Callable[[Connection, Mapping[str, Any]], dict[str, Any]]]] = {
     "aws": _aws,
     "google_cloud_platform": _google,
     "wasb": _azure,
     "adls": _azure,
 }
-STORAGE_TYPES: Final = tuple(_TYPES)
+STORAGE_TYPES: Final = (*_OWN, *_OF_PROVIDERS)
