@@ -25,6 +25,7 @@ from dv_maintenance.airflow.timetable import BackfillTimetable, Clock
 from dv_maintenance.airflow.trigger import DvTrigger, DvVacuumsTrigger
 from dv_maintenance.airflow.vacuums import DvVacuumsOperator
 from dv_maintenance.service.checks import FSCK
+from dv_maintenance.service.partitions import KEY_FORMAT
 from dv_maintenance.service.settings import ScheduledJob, scheduled_jobs
 from dv_maintenance.service.tables_file import Job, TableSettings, WatchConfig
 
@@ -64,15 +65,12 @@ _RUN: Final = {
     "policy": "{{ params.policy | tojson }}",
 }
 _VACUUM: Final[Mapping[str, Any]] = {
-    "dry_run": "{{ params.dry_run }}",
+    "dry_run": _RUN["dry_run"],
     "guards": {"retention": "{{ params.retention or '' }}"},
     "only_if_due": _BY_WATCHER,
 }
-_WINDOWS: Final = {
-    "hour": ("0 * * * *", "%Y-%m-%d-%H:%M"),
-    "day": ("0 0 * * *", "%Y-%m-%d"),
-    "month": ("0 0 1 * *", "%Y-%m-%d"),
-}
+_BEGIN: Final = {"hour": "0 * * * *", "day": "0 0 * * *", "month": "0 0 1 * *"}
+"""When windows of time begin, as cron expressions."""
 
 
 def dv_maintenance_dags(
@@ -231,15 +229,18 @@ class _Builder:
         return dag
 
     def _when(self, job: ScheduledJob, tables: Sequence[TableSettings], *, alone: bool) -> Any:
+        clock = None if job.cron is None else Clock(job.cron, timezone=job.timezone)
+        if self.config.sensor is None:
+            return clock
         due = []
-        for table in tables if self.config.sensor is not None else ():
+        for table in tables:
             # With a DAG for each table, vacuums have a separate watcher.
             jobs = [each for each in self._jobs(job, table) if not (alone and each == "vacuum")]
-            if jobs and self.config.sensor is not None:
+            if jobs:
                 every = self.config.sensor.every_seconds
                 trigger = DvTrigger(table.name, jobs=jobs, every_seconds=every, **self.options)
                 due.append(due_asset(table, trigger, job.name))
-        return _schedule(due, None if job.cron is None else Clock(job.cron, timezone=job.timezone))
+        return _schedule(due, clock)
 
     def _jobs(self, job: ScheduledJob, table: TableSettings) -> list[Job]:
         """Without those that a DAG for all tables does."""
@@ -248,16 +249,15 @@ class _Builder:
 
     def _tasks(self, table: TableSettings, job: ScheduledJob, *, chosen: bool) -> None:
         """A rewrite that fails stops neither the vacuum nor the checks. Manifests list what the rewrite wrote."""
-        common, dry_run = self._common(table), "{{ params.dry_run }}"
+        common = self._common(table)
         tasks: dict[str, Any] = {}
         for each in self._jobs(job, table):
             if each == "optimize":
-                tasks[each] = self._optimize(
-                    table, **({"partitions": "{{ params.partitions | tojson }}"} if chosen else {})
-                )
+                partitions = {"partitions": "{{ params.partitions | tojson }}"} if chosen else {}
+                tasks[each] = self._optimize(table, **partitions)
             elif each == "manifest":
                 tasks[each] = DvManifestOperator(
-                    task_id=each, only_if_due=_BY_WATCHER, dry_run=dry_run, **common, **self.spark
+                    task_id=each, only_if_due=_BY_WATCHER, dry_run=_RUN["dry_run"], **common, **self.spark
                 )
             else:
                 tasks[each] = DvVacuumOperator(task_id=each, **_VACUUM, **common)
@@ -294,14 +294,12 @@ class _Builder:
     def _backfills(self, table: TableSettings) -> DAG:
         """A data interval is a partition. It runs only when somebody starts it."""
         every, start = _window(table) or ("", None)
-        cron, key = _WINDOWS[every]
-        interval = (
-            f"(data_interval_start.strftime('{key}') if data_interval_start is defined and data_interval_start else '')"
-        )
+        key = f"data_interval_start.strftime('{KEY_FORMAT[every]}')"
+        interval = f"({key} if data_interval_start is defined and data_interval_start else '')"
         with self._dag(
             f"{self.config.name}.{slug(table.name)}.partitions",
             f"Optimizes {table.name} by {every}: start a backfill to choose partitions.",
-            BackfillTimetable(cron, timezone="UTC"),
+            BackfillTimetable(_BEGIN[every], timezone="UTC"),
             _tags(table),
             start_date=start,
             params=_params("dry_run", "purge", "policy", "partitions"),

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "GRID_COLUMNS",
+    "KEY_FORMAT",
     "PartitionColumn",
     "by_key",
     "check_columns",
@@ -46,8 +47,9 @@ __all__ = [
 GRID_COLUMNS: Final = 2
 """Up to so many columns span a grid; more are one list of the combinations in the table."""
 
-# The key of a time window is its start; these parts of a timestamp are the same within a window.
-_KEY_FORMAT: Final = {"hour": "%Y-%m-%d-%H:%M", "day": "%Y-%m-%d", "month": "%Y-%m-%d"}
+KEY_FORMAT: Final = {"hour": "%Y-%m-%d-%H:%M", "day": "%Y-%m-%d", "month": "%Y-%m-%d"}
+"""The key of a window of time is its start."""
+# These parts of a timestamp are the same within a window.
 _BELOW: Final[Mapping[str, dict[str, Any]]] = {
     "hour": {"minute": 0, "second": 0, "microsecond": 0},
     "day": {"hour": 0, "minute": 0, "second": 0, "microsecond": 0},
@@ -125,9 +127,9 @@ def check_key(partitioning: Partitioning, snapshot: Snapshot, key: str) -> None:
     for column, part in zip(columns, parts, strict=True):
         if column.every is not None and column.start is not None:
             try:
-                datetime.strptime(part, _KEY_FORMAT[column.every])  # noqa: DTZ007 (only the form counts)
+                datetime.strptime(part, KEY_FORMAT[column.every])  # noqa: DTZ007 (only the form counts)
             except ValueError:
-                start = window_start(column.every, column.start).strftime(_KEY_FORMAT[column.every])
+                start = window_start(column.every, column.start).strftime(KEY_FORMAT[column.every])
                 raise _wrong_key(key, snapshot, f"the start of a {column.every}, such as {start}") from None
             continue
         if column.values is not None and part not in (listed := listed_keys(column.values)):
@@ -190,7 +192,7 @@ def ended(partitioning: Partitioning, key: str, now: datetime) -> bool:
     if len(columns) > GRID_COLUMNS:
         return True
     return all(
-        column.every is None or part < window_start(column.every, now).strftime(_KEY_FORMAT[column.every])
+        column.every is None or part < window_start(column.every, now).strftime(KEY_FORMAT[column.every])
         for column, part in zip(columns, key.split("|"), strict=True)
     )
 
@@ -235,7 +237,7 @@ def _column_key(column: PartitionColumn, value: str | None) -> str | None:
         moment = _moment(column, value)
         if moment is None or moment < window_start(column.every, column.start):
             return None
-        return window_start(column.every, moment).strftime(_KEY_FORMAT[column.every])
+        return window_start(column.every, moment).strftime(KEY_FORMAT[column.every])
     if column.values is not None and (NULL_PARTITION if value is None else value) not in column.values:
         return None
     return value_name(value)
