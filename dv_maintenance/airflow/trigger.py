@@ -21,8 +21,10 @@ from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 from asgiref.sync import sync_to_async
 from pydantic import TypeAdapter
 
-from dv_maintenance.airflow import watchers
+from dv_maintenance.airflow import outcomes, watchers
 from dv_maintenance.airflow.bundles import fetched
+from dv_maintenance.airflow.outcomes import AnnouncedRun
+from dv_maintenance.airflow.tables import watch_config, watched
 from dv_maintenance.errors import DvMaintenanceError, redacted
 from dv_maintenance.service.decision import Attempts
 from dv_maintenance.service.evaluation import Evaluation, Limits, evaluate
@@ -31,7 +33,6 @@ from dv_maintenance.service.tables_file import Job, TableSettings
 from dv_maintenance.service.verbs.like_sensor import NoOrchestrator
 
 if TYPE_CHECKING:
-    from dv_maintenance.airflow.outcomes import AnnouncedRun
     from dv_maintenance.service.checks import Finding, Severity
     from dv_maintenance.service.due import RunRequest
 
@@ -49,7 +50,7 @@ _LIMITS: Final = Limits(budget=35.0, patience=10.0, requests=100)
 
 Marks = Mapping[str, Mapping[str, tuple[str, int]]]
 """By table and jobs, the newest request that was announced: its key, and when, in epoch milliseconds."""
-Runs = Mapping[str, Mapping[Job, "AnnouncedRun"]]
+Runs = Mapping[str, Mapping[Job, AnnouncedRun]]
 """By table and job."""
 
 
@@ -115,9 +116,10 @@ class _Watch(BaseEventTrigger):
                 # Airflow's own way into a thread: its API can be called there, in every version.
                 found, due = await sync_to_async(self._look)(memory, first)
                 first = False
-                memory = _Memory(found.cursor.to_json(), self._marks(memory.fired, due))
+                still = {name: marks for name, marks in memory.fired.items() if name in due or name in self._active}
+                memory = _Memory(found.cursor.to_json(), still)
                 if found.requests:
-                    fired = {name: dict(marks) for name, marks in memory.fired.items()}
+                    fired = {name: dict(marks) for name, marks in still.items()}
                     for each in found.requests:
                         fired.setdefault(each.table, {})["+".join(each.jobs)] = _work(each), _now()
                     memory = replace(memory, fired=fired)
@@ -165,9 +167,7 @@ class _Watch(BaseEventTrigger):
 
     def _others(self, table: TableSettings) -> str:
         """What another definition of the table has begun; "" for nothing."""
-        found: dict[str, str] = {}
-        for place in self._places(table):
-            found |= watchers.others(place, self._definition(table))
+        found = watchers.others(self._places(table), self._definition(table))
         named = ", ".join(sorted(found))
         if named and self._beside.get(table.name) != named:
             text = "%s: %s is watched as %s, too. They take turns, but work may be done twice: keep one definition"
@@ -182,8 +182,7 @@ class _Watch(BaseEventTrigger):
         begun = "an event" if table.name in asked or recent else ""
         if run is not None:
             begun = f"run {run.run_id} of {run.dag_id}"
-        for place in self._places(table):
-            watchers.note(place, id(self), self._definition(table), begun)
+        watchers.note(self._places(table), id(self), self._definition(table), begun)
 
     def _places(self, table: TableSettings) -> set[str]:
         """Where its definition says that it is, and where it was found: a name in a catalog is not a place."""
@@ -194,8 +193,6 @@ class _Watch(BaseEventTrigger):
 
     def _ask_for_runs(self, table: TableSettings) -> None:
         """Without an answer, what was known of them still holds."""
-        from dv_maintenance.airflow import outcomes
-
         try:
             runs = {job: run for job in table.jobs if (run := outcomes.newest(table, job)) is not None}
             active = [run for run in runs.values() if run.active()]
@@ -210,8 +207,6 @@ class _Watch(BaseEventTrigger):
             del self._runs[table.name]
 
     def _forget(self, table: TableSettings) -> None:
-        from dv_maintenance.airflow import outcomes
-
         if table.name in self._active:
             return
         try:
@@ -219,9 +214,6 @@ class _Watch(BaseEventTrigger):
                 outcomes.delete(table, job)
         except Exception as error:  # noqa: BLE001 (a run that is on record and no longer due harms nobody)
             self._warn(table.name, error)
-
-    def _marks(self, fired: Marks, due: set[str]) -> Marks:
-        return {name: marks for name, marks in fired.items() if name in due or name in self._active}
 
     def _payload(self, request: RunRequest, found: Evaluation) -> dict[str, Any]:
         reasons = self._reasons.get(request.table, {})
@@ -368,8 +360,6 @@ class DvTrigger(_Watch):
         self.jobs = None if jobs is None else list(jobs)
 
     def _tables(self) -> list[TableSettings]:
-        from dv_maintenance.airflow.tables import watched
-
         found = watched(self.table, self._file, self.storage_conn_id, max_age=self._lasts / 2)
         return [found if self.jobs is None else found.model_copy(update={"jobs": tuple(self.jobs)})]
 
@@ -402,8 +392,6 @@ class DvVacuumsTrigger(_Watch):
         self.name = name
 
     def _tables(self) -> list[TableSettings]:
-        from dv_maintenance.airflow.tables import watch_config
-
         tables = watch_config(str(self._file), self.name, self.storage_conn_id, max_age=self._lasts / 2).tables
         return [table.model_copy(update={"jobs": ("vacuum",)}) for table in tables if "vacuum" in table.jobs]
 

@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 # By place: what each watcher's table is called, and what it has begun there, "" for nothing.
 _AT: Final[dict[str, dict[tuple[int, str], str]]] = {}
 
 
-def note(place: str, watcher: int, definition: str, begun: str) -> None:
-    """What a watcher knows of a place now.
+def note(places: Iterable[str], watcher: int, definition: str, begun: str) -> None:
+    """What a watcher knows of a table now.
 
-    place : URI of the table.
+    places : URIs of the table.
     definition : of the table; a watcher for rewrites and one for vacuums may share it.
     begun : run or event that is under way, "" for nothing.
     """
-    _AT.setdefault(place, {})[watcher, definition] = begun
+    for place in places:
+        _AT.setdefault(place, {})[watcher, definition] = begun
 
 
-def others(place: str, definition: str) -> dict[str, str]:
+def others(places: Iterable[str], definition: str) -> dict[str, str]:
     """Other definitions of the table there, each with what was begun for it."""
     found: dict[str, str] = {}
-    for (_, other), begun in list(_AT.get(place, {}).items()):
-        if other != definition:
-            found[other] = found.get(other) or begun
+    for place in places:
+        for (_, other), begun in list(_AT.get(place, {}).items()):
+            if other != definition:
+                found[other] = found.get(other) or begun
     return found
 
 
