@@ -177,11 +177,12 @@ class _Builder:
         clock = Clock(when.vacuum_cron, timezone=when.timezone) if when and when.vacuum_cron else None
         if not any("vacuum" in table.jobs for table in self.config.tables) or not (clock or sensor):
             return None
+        name, described = f"{self.config.name}_vacuum", "Vacuums every table whose vacuum is due."
         due = []
         if sensor is not None:
-            trigger = DvVacuumsTrigger(name=self.config.name, every_seconds=sensor.every_seconds, **self.options)
+            every = sensor.every_seconds
+            trigger = DvVacuumsTrigger(name=self.config.name, every_seconds=every, dag_id=name, **self.options)
             due.append(vacuums_due_asset(self.options["tables_file"], self.config.name, trigger))
-        name, described = f"{self.config.name}_vacuum", "Vacuums every table whose vacuum is due."
         with self._dag(name, described, _schedule(due, clock), params=_params("dry_run", "retention")) as dag:
             vacuum = DvVacuumsOperator(task_id="vacuum", name=self.config.name, fail=False, **_VACUUM, **self.options)
             vacuum >> DvTablesCheckOperator(task_id="check", of="vacuum", retries=0)
@@ -215,10 +216,11 @@ class _Builder:
             *(("retention",) if "vacuum" in wanted else ()),
             *(("partitions",) if alone and tables[0].partitions and "optimize" in wanted else ()),
         )
+        name = f"{job.name}.{slug(tables[0].name)}" if alone else job.name
         with self._dag(
-            f"{job.name}.{slug(tables[0].name)}" if alone else job.name,
+            name,
             f"Maintains {tables[0].name}." if alone else "Maintains every table.",
-            self._when(job, tables, alone=alone),
+            self._when(name, job, tables, alone=alone),
             [tag for table in tables for tag in _tags(table)],
             max_active_tasks=1,
             params=params,
@@ -228,7 +230,7 @@ class _Builder:
                     self._tasks(table, job, chosen="partitions" in params)
         return dag
 
-    def _when(self, job: ScheduledJob, tables: Sequence[TableSettings], *, alone: bool) -> Any:
+    def _when(self, dag_id: str, job: ScheduledJob, tables: Sequence[TableSettings], *, alone: bool) -> Any:
         clock = None if job.cron is None else Clock(job.cron, timezone=job.timezone)
         if self.config.sensor is None:
             return clock
@@ -238,7 +240,7 @@ class _Builder:
             jobs = [each for each in self._jobs(job, table) if not (alone and each == "vacuum")]
             if jobs:
                 every = self.config.sensor.every_seconds
-                trigger = DvTrigger(table.name, jobs=jobs, every_seconds=every, **self.options)
+                trigger = DvTrigger(table.name, jobs=jobs, every_seconds=every, dag_id=dag_id, **self.options)
                 due.append(due_asset(table, trigger, job.name))
         return _schedule(due, clock)
 

@@ -57,6 +57,9 @@ class AnnouncedRun:
     restorable: bool = False
     damage: bool = False
 
+    def __str__(self) -> str:
+        return f"run {self.run_id} of {self.dag_id}"
+
     def active(self) -> bool:
         """Whether Airflow is still at it, or will retry a task of it. Raises errors of Airflow's API."""
         from airflow.sdk.exceptions import AirflowRuntimeError
@@ -69,6 +72,13 @@ class AnnouncedRun:
             if error.error.error.name != "DAGRUN_NOT_FOUND":
                 raise
             return False
+
+
+def active_of(dag_id: str) -> str:
+    """What a DAG has in the queue or at work, "" for nothing. Raises errors of Airflow's API."""
+    from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
+
+    return f"a run of {dag_id}" if RuntimeTaskInstance.get_dr_count(dag_id, states=sorted(_ACTIVE)) else ""
 
 
 def newest(table: TableSettings, job: Job) -> AnnouncedRun | None:

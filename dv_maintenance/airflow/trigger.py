@@ -76,27 +76,34 @@ class _Watch(BaseEventTrigger):
     own: ClassVar[Sequence[str]]
 
     def __init__(
-        self, tables_file: str | None, storage_conn_id: str | None, every_seconds: float, *, checks: bool = False
+        self,
+        tables_file: str | None,
+        storage_conn_id: str | None,
+        every_seconds: float,
+        dag_id: str | None,
+        *,
+        checks: bool = False,
     ) -> None:
         super().__init__()
         self.tables_file = self._file = tables_file
         self.storage_conn_id = storage_conn_id
         self.every_seconds = every_seconds
+        self.dag_id = dag_id
         self._observer = Observer(data_versions=True, checks=checks)
         self._checks: dict[tuple[str, str], Severity | None] = {}
         self._loaded: tuple[float | None, list[TableSettings]] | None = None
         self._until = 0.0
         self._lasts = min(_SECONDS_LOADED, 10 * every_seconds)
         self._runs: dict[str, dict[Job, AnnouncedRun]] = {}
-        self._active: dict[str, AnnouncedRun] = {}
+        self._active: dict[str, str] = {}
         # Only an inspection of a changed table finds reasons.
         self._reasons: dict[str, Mapping[Job, Sequence[str]]] = {}
         self._said = ""
         self._beside: dict[str, str] = {}
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        kwargs = {name: getattr(self, name) for name in ("tables_file", "storage_conn_id", "every_seconds", *self.own)}
-        return f"{__name__}.{type(self).__name__}", kwargs
+        names = ("tables_file", "storage_conn_id", "every_seconds", "dag_id", *self.own)
+        return f"{__name__}.{type(self).__name__}", {name: getattr(self, name) for name in names}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Yields an event per inspection that found work to announce, forever. What stands in the way of due work, such
@@ -141,9 +148,9 @@ class _Watch(BaseEventTrigger):
             self._loaded = written, self._tables()
             self._until = now + self._lasts
         tables = self._loaded[1]
-        for table in tables:
-            if first or table.name in memory.fired or table.name in self._runs:
-                self._ask_for_runs(table)
+        asked = memory.fired.keys() | self._runs.keys() | self._active.keys()
+        if chosen := [table for table in tables if first or table.name in asked]:
+            self._ask_for_runs(chosen)
         begun = {table.name: self._others(table) for table in tables}
         found = evaluate(
             tables,
@@ -158,11 +165,11 @@ class _Watch(BaseEventTrigger):
         states = found.cursor.tables.items()
         self._reasons |= {name: state.inspection.reasons for name, state in states if state.inspection.reasons}
         due = {name for name, state in states if state.inspection.due or not state.readable}
-        asked = {each.table for each in found.requests}
+        fires = {each.table for each in found.requests}
         for table in tables:
             if table.name not in due:
                 self._forget(table)
-            self._note(table, memory, asked)
+            self._note(table, memory, fires)
         return found, due
 
     def _others(self, table: TableSettings) -> str:
@@ -175,13 +182,10 @@ class _Watch(BaseEventTrigger):
         self._beside[table.name] = named
         return next((f"{begun}, for {other}" for other, begun in sorted(found.items()) if begun), "")
 
-    def _note(self, table: TableSettings, memory: _Memory, asked: Collection[str]) -> None:
-        run = self._active.get(table.name)
+    def _note(self, table: TableSettings, memory: _Memory, fires: Collection[str]) -> None:
         # An event that no run came of holds up nobody for long.
         recent = any(_now() - at < _MILLISECONDS_BEGUN for _, at in memory.fired.get(table.name, {}).values())
-        begun = "an event" if table.name in asked or recent else ""
-        if run is not None:
-            begun = f"run {run.run_id} of {run.dag_id}"
+        begun = self._active.get(table.name) or ("an event" if table.name in fires or recent else "")
         watchers.note(self._places(table), id(self), self._definition(table), begun)
 
     def _places(self, table: TableSettings) -> set[str]:
@@ -191,20 +195,23 @@ class _Watch(BaseEventTrigger):
     def _definition(self, table: TableSettings) -> str:
         return f"{table.name} of {self.tables_file}" if self.tables_file else table.name
 
-    def _ask_for_runs(self, table: TableSettings) -> None:
+    def _ask_for_runs(self, tables: Sequence[TableSettings]) -> None:
         """Without an answer, what was known of them still holds."""
+        name = self._name()
         try:
-            runs = {job: run for job in table.jobs if (run := outcomes.newest(table, job)) is not None}
-            active = [run for run in runs.values() if run.active()]
+            of_dag = outcomes.active_of(self.dag_id) if self.dag_id else ""
+            for table in tables:
+                name = table.name
+                runs = {job: run for job in table.jobs if (run := outcomes.newest(table, job)) is not None}
+                active = next((str(run) for run in runs.values() if run.active()), of_dag)
+                self._runs.pop(name, None)
+                self._active.pop(name, None)
+                if runs:
+                    self._runs[name] = runs
+                if active:
+                    self._active[name] = active
         except Exception as error:  # noqa: BLE001 (the tables are watched even if Airflow's API is away)
-            self._warn(table.name, error)
-            return
-        self._runs[table.name] = runs
-        self._active.pop(table.name, None)
-        if active:
-            self._active[table.name] = active[0]
-        elif not runs:
-            del self._runs[table.name]
+            self._warn(name, error)
 
     def _forget(self, table: TableSettings) -> None:
         if table.name in self._active:
@@ -287,13 +294,12 @@ class _Airflow(NoOrchestrator):
 
     fired: Marks
     runs: Runs
-    active: Mapping[str, AnnouncedRun]
+    active: Mapping[str, str]
     checks: dict[tuple[str, str], Severity | None]
     begun: Mapping[str, str]
 
     def busy(self, table: TableSettings) -> str | None:
-        run = self.active.get(table.name)
-        return (self.begun.get(table.name) or None) if run is None else f"run {run.run_id} of {run.dag_id}"
+        return self.active.get(table.name) or self.begun.get(table.name) or None
 
     def attempts(self, request: RunRequest) -> Attempts:
         """An event that nothing has come of counts as a run without effect: its run may be in the queue, or its DAG
@@ -317,7 +323,7 @@ class _Airflow(NoOrchestrator):
         return Attempts(
             last.count,
             last.ended or last.started,
-            f"{how} (run {last.run_id} of {last.dag_id})",
+            f"{how} ({last})",
             refusal=last.error if last.recurs else None,
             restorable=last.restorable,
             damage=last.damage,
@@ -343,6 +349,8 @@ class DvTrigger(_Watch):
     :param table: as for the operators, like ``tables_file`` and ``storage_conn_id``.
     :param jobs: which work to watch for; by default the table's ``jobs``.
     :param every_seconds: how often the log is probed.
+    :param dag_id: the DAG that the events start. After an event, the next one waits while it has a run in the queue or
+        at work.
     """
 
     own = ("table", "jobs")
@@ -354,8 +362,9 @@ class DvTrigger(_Watch):
         storage_conn_id: str | None = None,
         jobs: Sequence[Job] | None = None,
         every_seconds: float = 60,
+        dag_id: str | None = None,
     ) -> None:
-        super().__init__(tables_file, storage_conn_id, every_seconds, checks=True)
+        super().__init__(tables_file, storage_conn_id, every_seconds, dag_id, checks=True)
         self.table = table
         self.jobs = None if jobs is None else list(jobs)
 
@@ -377,6 +386,7 @@ class DvVacuumsTrigger(_Watch):
 
     :param tables_file: as for :class:`DvVacuumsOperator`, like ``name`` and ``storage_conn_id``.
     :param every_seconds: how often the logs are probed.
+    :param dag_id: as of :class:`DvTrigger`.
     """
 
     own = ("name",)
@@ -387,8 +397,9 @@ class DvVacuumsTrigger(_Watch):
         name: str | None = None,
         storage_conn_id: str | None = None,
         every_seconds: float = 60,
+        dag_id: str | None = None,
     ) -> None:
-        super().__init__(tables_file, storage_conn_id, every_seconds)
+        super().__init__(tables_file, storage_conn_id, every_seconds, dag_id)
         self.name = name
 
     def _tables(self) -> list[TableSettings]:

@@ -17,7 +17,7 @@ import pyarrow as pa, pyarrow.compute as pc
 from pydantic import JsonValue, TypeAdapter
 from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow.sdk.execution_time import task_runner
-from airflow.sdk.execution_time.comms import DagRunStateResult
+from airflow.sdk.execution_time.comms import DagRunStateResult, DRCount, GetDRCount
 from dv_maintenance.airflow import outcomes, trigger as module
 from dv_maintenance.airflow import DvTrigger, DvVacuumsTrigger
 from dv_maintenance.airflow.tables import in_airflow_terms, watched
@@ -54,7 +54,10 @@ class Variables:
 states = {}
 outcomes.Variable = Variables
 # Answers have the types of Airflow's API.
-task_runner.SUPERVISOR_COMMS = SimpleNamespace(send=lambda msg: DagRunStateResult(state=states[msg.run_id]))
+def answer(msg):
+    if isinstance(msg, GetDRCount): return DRCount(count=sum(state in msg.states for state in states.values()))
+    return DagRunStateResult(state=states[msg.run_id])
+task_runner.SUPERVISOR_COMMS = SimpleNamespace(send=answer)
 
 def fresh():
     global table, store, events
@@ -93,7 +96,7 @@ def ends(event, run_id, how):
     states[run_id] = "success" if how == "idle" else "failed"
 
 def start(keeps=True, **stores):
-    _, kwargs = DvTrigger("orders", jobs=["optimize"], every_seconds=0.02).serialize()
+    _, kwargs = DvTrigger("orders", jobs=["optimize"], every_seconds=0.02, dag_id=stores.get("dag_id")).serialize()
     trigger = DvTrigger(**kwargs)
     trigger.asset_state_store = (stores.get("stores") or store) if keeps else None
     into = events
@@ -235,6 +238,18 @@ async def a_task_that_airflow_will_retry_is_at_work():
     states["r1"] = "failed"; await rest(); assert len(events) == 2, "marked as failed in between"
     await kill(watcher)
 
+async def a_run_in_the_queue_will_do_what_comes_meanwhile():
+    watcher = start(dag_id="lake.orders"); delete(100); await rest(); assert len(events) == 1
+    states["queued"] = "queued"
+    for below in (200, 300): delete(below); await rest(); assert len(events) == 1, "the next run would find nothing"
+    await kill(watcher); watcher = start(dag_id="lake.orders"); await rest(); assert len(events) == 1, "a restart"
+    del states["queued"]; await rest(); assert len(events) == 2, "it was deleted"
+    optimize(); await rest(); await kill(watcher)
+    delete(400); states["by hand"] = "running"
+    watcher = start(dag_id="lake.orders"); await rest(); assert len(events) == 2, "it is at work"
+    states["by hand"] = "success"; await rest(); assert len(events) == 3, "nobody asked again"
+    await kill(watcher)
+
 async def an_event_that_nothing_came_of_fires_again_after_an_hour():
     watcher = start(); delete(100); await rest(); await rest(); assert len(events) == 1
     with later(3590): await rest()
@@ -269,6 +284,7 @@ async def every_case_as_in_the_other_orchestrator():
 asyncio.run(main(
     a_run_at_work_holds_back_events_and_one_that_failed_is_announced_again,
     a_task_that_airflow_will_retry_is_at_work,
+    a_run_in_the_queue_will_do_what_comes_meanwhile,
     an_event_that_nothing_came_of_fires_again_after_an_hour,
     a_run_that_somebody_else_started_is_not_recorded,
     every_case_as_in_the_other_orchestrator,
@@ -282,7 +298,7 @@ def test_events(in_airflow: Callable[[str], str], tmp_path: Path) -> None:
 
 
 def test_outcomes(in_airflow: Callable[[str], str], tmp_path: Path) -> None:
-    assert in_airflow(_script(tmp_path, OUTCOMES)).count("passed:") == 5
+    assert in_airflow(_script(tmp_path, OUTCOMES)).count("passed:") == 6
 
 
 def _script(folder: Path, scenarios: str) -> str:
