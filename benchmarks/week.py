@@ -377,11 +377,11 @@ class Week:
 
     def twice(self) -> None:
         """Two definitions of one table both watch it."""
-        table, begun = self.lake[Lake.TWICE], time.time()
+        table = self.lake[Lake.TWICE]
         for _ in range(3):
             table.delete()
             self.maintained([table])
-        self.said([table], begun, self.face.shared)
+        self.said([table], self._start, self.face.shared)  # once, as soon as they know of each other
 
     def come_to_rest(self) -> None:
         """Nothing is due, no run is active, for a while."""

@@ -83,6 +83,9 @@ class Stack:
     def crash(self) -> None:
         for part in list(self.airflow.processes):
             os.killpg(self.airflow.processes[part].pid, signal.SIGKILL)
+        # Tasks are in sessions of their own, and outlive whoever started them.
+        for run in self.active().values():
+            self.kill(run)
         for part in list(self.airflow.processes):
             self.airflow.processes.pop(part).wait()
 
@@ -112,7 +115,9 @@ class Stack:
         return found | ({Lake.TWICE: found[Lake.OTHER]} if Lake.OTHER in found else {})
 
     def hold(self, run: str) -> None:
+        """A process that is in a call of the system, such as a commit's, stops only after it."""
         self._signal(run, signal.SIGSTOP)
+        eventually("it is held", lambda: all(map(_is_stopped, self._at_work(run))), every=0.01)
 
     def release(self, run: str) -> None:
         self._signal(run, signal.SIGCONT)
@@ -142,8 +147,13 @@ class Stack:
         self._signal(run, signal.SIGKILL)
 
     def _signal(self, run: str, number: int) -> None:
-        for process in self._processes(run):
+        for process in self._at_work(run):
             os.kill(process, number)
+
+    def _at_work(self, run: str) -> list[int]:
+        """By now, others may have the numbers of processes that have ended."""
+        tasks = self.airflow.tasks()
+        return [task["pid"] for task in tasks if task["run"] == run and task["state"] == "running" and task["pid"]]
 
     def _dag_of(self, run: str) -> str:
         return next(str(each["dag"]) for each in self.airflow.runs() if each["run"] == run)
@@ -224,6 +234,11 @@ def _worked(shown: dict[str, Any]) -> bool:
     """Of the vacuums, each table has a sentence."""
     vacuums = shown.get("tables", {}).values()
     return bool(shown.get("steps")) or any(not each.startswith("Nothing to do") for each in vacuums)
+
+
+def _is_stopped(pid: int) -> bool:
+    status = Path(f"/proc/{pid}/status")
+    return not status.exists() or "\nState:\tT" in status.read_text()
 
 
 def _seconds(text: str | None) -> float:
