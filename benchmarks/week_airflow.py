@@ -55,7 +55,8 @@ class Stack:
 
     def __init__(self, folder: Path, lake: Lake) -> None:
         self.lake = lake
-        self.airflow = Airflow(folder)
+        # By default a scheduler looks every five minutes for the tasks of one that is gone.
+        self.airflow = Airflow(folder, AIRFLOW__SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL="30")
         for file in (lake.file, lake.twin):
             (self.airflow.dags / f"{file.stem}.py").write_text(_CODE.format(file=str(file)))
         self.dags = {f"week.{name}": name for name in lake.tables} | {f"twin.{Lake.OTHER}": Lake.OTHER, VACUUM: VACUUM}

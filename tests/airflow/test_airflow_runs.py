@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
+from urllib.parse import quote
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from support.airflow_stack import EVERY_SECONDS, Airflow, ended, eventually
+from support.airflow_stack import EVERY_SECONDS, Airflow, ended, eventually, watched_up_to_now
 
 from dv_maintenance.tables import open_table
 from dv_maintenance.testing.delta_builder import DeltaBuilder
@@ -107,6 +109,8 @@ def test_a_run_by_hand_with_parameters_and_checks_after_a_failure(airflow: Airfl
     assert sorted(airflow.xcom("hand.orders", run["run"], "optimize")["partitions"]) == DAYS[:2]
     assert with_dvs(tmp_path / "orders") == len(DAYS) - 2
 
+    run = started(airflow, "hand_plan", 1)
+    assert (run["state"], with_dvs(tmp_path / "orders")) == ("success", len(DAYS) - 2), "a plan changes nothing"
     run = started(airflow, "hand_purge", 1)
     assert (run["state"], with_dvs(tmp_path / "orders")) == ("success", 0)
     names = airflow.rows("select rendered_map_index from task_instance where dag_id = ? and map_index = 0", run["dag"])
@@ -201,3 +205,136 @@ def test_a_run_that_failed_waits_for_a_change_and_the_log_says_so(airflow: Airfl
     assert [run["state"] for run in runs] == ["failed", "success"]
     assert len(airflow.events(due_events)) == 2
     assert with_dvs(place) == 0
+
+
+def test_nothing_starts_on_damaged_files_until_they_are_back_and_a_renamed_table_is_maintained(
+    airflow: Airflow, tmp_path: Path
+) -> None:
+    place = tmp_path / "hurt"
+    table = built(place)
+    text = f"sensor: {{every_seconds: {EVERY_SECONDS}}}\ntables: [{{path: hurt, NAME, jobs: [optimize]}}]\n"
+    dag_file(airflow, tmp_path, "hurt", text.replace("NAME", "name: old"))
+    away = {dv: tmp_path / f"{number}.away" for number, dv in enumerate(place.rglob("*.bin"))}
+    assert away
+    for dv, elsewhere in away.items():
+        dv.rename(elsewhere)
+    airflow.unpause("hurt.old")
+    why = "old: optimize due, but nothing is started on a damaged table"
+    eventually("the watcher says why", lambda: why in (airflow.home / "triggerer.log").read_text())
+    for dv, elsewhere in away.items():
+        assert not airflow.runs("hurt.old")
+        elsewhere.rename(dv)
+    (run,) = ended(airflow, "hurt.old", 1, place)
+    assert (run["state"], with_dvs(place)) == ("success", 0)
+
+    dag_file(airflow, tmp_path, "hurt", text.replace("NAME", "name: new"))
+    gone = "hurt.yaml has no table 'old'"
+    eventually("its watcher says so", lambda: gone in (airflow.home / "triggerer.log").read_text())
+    # Both DAGs are scheduled on the asset of this place.
+    stale = "select 1 from dag where dag_id = 'hurt.old' and is_stale"
+    eventually("its DAG is gone", lambda: airflow.rows(stale), seconds=300)
+    table.delete(lambda rows: pc.less(rows["id"], 500))
+    airflow.unpause("hurt.new")
+    (run,) = ended(airflow, "hurt.new", 1, place)
+    assert (run["state"], with_dvs(place)) == ("success", 0)
+    assert len(airflow.runs("hurt.old")) == 1
+
+
+def test_what_is_wrong_with_a_dag_shows_in_the_page(airflow: Airflow, tmp_path: Path) -> None:
+    (tmp_path / "tables.yaml").write_text("name: incomplete\nsensor: null\ntables: [{path: orders}]\n")
+    (airflow.dags / "incomplete.py").write_text(
+        "from dv_maintenance.airflow import dv_maintenance_dags\n\n"
+        f"dv_maintenance_dags({str(tmp_path / 'tables.yaml')!r}, storage_conn_id='nowhere', pool='no_pool')\n"
+    )
+    wrong = airflow.dags / "wrong.py"
+    wrong.write_text(
+        "from airflow.sdk import DAG\nfrom dv_maintenance.airflow import DvCheckOperator\n"
+        "with DAG('wrong', schedule=None):\n"
+        f"    DvCheckOperator(task_id='check', table={str(tmp_path / 'orders')!r}, checks=['deleted_ratoi'])\n"
+    )
+
+    def said(what: str, path: str, key: str, field: str) -> bool:
+        return any(what in each[field] for each in airflow.api("GET", path)[key])
+
+    misspelled = ("checks can't be 'deleted_ratoi'", "/importErrors", "import_errors", "stack_trace")
+    eventually("a misspelled check", lambda: said(*misspelled))
+    dag = "incomplete.orders"
+    airflow.unpause(dag)
+    assert "There is no connection `nowhere`" in airflow.api("GET", f"/dags/{dag}/details")["doc_md"]
+    run = airflow.api("POST", f"/dags/{dag}/dagRuns", {"logical_date": None})["dag_run_id"]
+    task = f"/dags/{dag}/dagRuns/{quote(run, safe='')}/taskInstances/optimize/dependencies"
+    no_pool = ("non-existent pool 'no_pool'", task, "dependencies", "reason")
+    eventually("its pool is missing", lambda: said(*no_pool))
+    wrong.unlink()
+
+
+def test_a_run_in_the_queue_does_what_comes_meanwhile(airflow: Airflow, tmp_path: Path) -> None:
+    """Events without a run of their own: the runs that they started found nothing to do."""
+    place = tmp_path / "crowded"
+    table = built(place)
+    airflow.cli("pools", "set", "narrow", "0", "has no slots yet")
+    dag_file(
+        airflow,
+        tmp_path,
+        "queue",
+        f"sensor: {{every_seconds: {EVERY_SECONDS}}}\ntables: [{{path: crowded, jobs: [optimize], pool: narrow}}]\n",
+    )
+    airflow.unpause(dag := "queue.crowded")
+    for below in (300, 400, 500):
+        eventually("a run waits for the pool", lambda: airflow.runs(dag))
+        watched_up_to_now(airflow, place)
+        table.delete(lambda rows, below=below: pc.less(rows["id"], below))
+    watched_up_to_now(airflow, place)
+    airflow.cli("pools", "set", "narrow", "1", "has one")
+    runs = ended(airflow, dag, 1, place)
+    assert with_dvs(place) == 0
+    assert [airflow.xcom(dag, run["run"], "optimize")["steps"] > 0 for run in runs] == [True]
+
+
+NAMED = """
+from datetime import UTC, datetime
+from airflow.sdk import DAG, Asset, task
+from dv_maintenance.airflow import DvDeleteOperator
+begin = {"start_date": datetime(2026, 1, 1, tzinfo=UTC)}
+orders = Asset(name="orders of sales", uri="file://PATH")
+with DAG("named_producer", schedule=None, **begin):
+    task(lambda: None, task_id="load", outlets=[orders])()
+with DAG("named_consumer", schedule=[orders], **begin):
+    task(lambda: None, task_id="reads")()
+with DAG("named_delete", schedule=None, **begin):
+    DvDeleteOperator(task_id="delete", table="named", tables_file="FILE", engine="local", where="id < 500")
+"""
+
+
+def test_an_asset_that_its_users_have_named(airflow: Airflow, tmp_path: Path) -> None:
+    place = tmp_path / "named"
+    built(place)
+    dag_file(airflow, tmp_path, "called", "sensor: null\ntables: [{path: named, asset: orders of sales}]\n")
+    text = NAMED.replace("PATH", str(place)).replace("FILE", str(tmp_path / "called.yaml"))
+    (airflow.dags / "named.py").write_text(text)
+    airflow.unpause("named_producer", "named_consumer", "named_delete", "called.named")
+    for dag in ("named_producer", "called.named", "named_delete"):
+        assert started(airflow, dag, 1)["state"] == "success", dag
+    assert [run["state"] for run in ended(airflow, "named_consumer", 2)] == ["success"] * 2
+    assert [event.get("rows_deleted") for event in airflow.events("orders of sales")] == [None, 250 * len(DAYS)]
+
+
+def test_a_night_whose_tables_are_checked_by_nobody_else(airflow: Airflow, tmp_path: Path) -> None:
+    for name in ("one", "other"):
+        built(tmp_path / name)
+    dag_file(
+        airflow,
+        tmp_path,
+        "late",
+        "sensor: null\nbudget: 30m\ndefaults: {jobs: [optimize]}\ntables: [{path: one}, {path: other}]\n",
+    )
+    run = started(airflow, "late_night", 1)
+    assert run["state"] == "success"
+    assert [with_dvs(tmp_path / name) for name in ("one", "other")] == [0, 0]
+    checked = airflow.rows(
+        "select t.rendered_map_index, x.value from task_instance t join xcom x on x.dag_id = t.dag_id "
+        "and x.run_id = t.run_id and x.task_id = t.task_id and x.map_index = t.map_index "
+        "where t.dag_id = 'late_night' and t.task_id = 'checks' and x.key = 'deleted_ratio' order by 1"
+    )
+    assert [name for name, _ in checked] == ["one", "other"]
+    assert all(json.loads(found)["severity"] == "ok" for _, found in checked), checked
