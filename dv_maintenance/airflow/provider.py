@@ -26,7 +26,7 @@ def provider_info() -> dict[str, Any]:
     return {
         "package-name": "dv-maintenance",
         "name": _NAME,
-        "description": "Purge deletion vectors, vacuum and write manifests for Delta Lake, Lance and Paimon tables.",
+        "description": "Purge deletion vectors, vacuum, write manifests: for Delta, Lance, Paimon and Iceberg tables.",
         "versions": [version("dv-maintenance")],
         "integrations": [{"integration-name": _NAME, "tags": ["software"], **_documentation()}],
         "operators": [each for name in ("operators", "night", "vacuums", "many") for each in modules(name)],
