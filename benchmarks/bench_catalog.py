@@ -1,10 +1,11 @@
 """Ten thousand tables in fifty schemas of a catalog: how long a listing and a sensor's looks take, and what they ask.
 
-    python benchmarks/bench_catalog.py [TABLES] [--latency 0.03]
+    python benchmarks/bench_catalog.py [TABLES] [--latency 0.03] [--dagster]
 
 The catalog is a double of Unity Catalog's server in a process of its own, which takes so many seconds for each answer.
 Half of the tables are managed, half external; their names share a few tables on local disk, so that nearly all of the
-time is the catalog's. Limits to compare the times with: a sensor's tick has 35 seconds for its looks.
+time is the catalog's. Limits to compare the times with: a sensor's tick has 35 seconds for its looks. ``--dagster``:
+also whole ticks of Dagster's sensor.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from urllib.request import urlopen
 
 import pyarrow as pa
 
+from dv_maintenance.service.cursor import Cursor
 from dv_maintenance.service.evaluation import Limits, evaluate
 from dv_maintenance.service.observe import Observer
 from dv_maintenance.service.tables_file import TableSettings, WatchConfig
@@ -154,7 +156,21 @@ def build(folder: Path) -> tuple[str, str]:
     return places[0].as_uri(), places[1].as_uri()
 
 
-def main(count: int, latency: float) -> None:
+def ticks(tables: list[TableSettings], url: str) -> None:
+    """Until every table is known, and two more."""
+    from bench_sensor import Ticks, load, on_disk
+
+    with tempfile.TemporaryDirectory() as home, on_disk(home) as instance:
+        sensor = Ticks(load(tables), instance)
+        while len(Cursor.from_json(sensor.cursor).tables) < len(tables):
+            with Measured(url, "Dagster's tick over new tables", len(tables)):
+                sensor.tick()
+        for _ in range(2):
+            with Measured(url, "Dagster's tick over unchanged tables", len(tables)):
+                assert not sensor.tick()
+
+
+def main(count: int, latency: float, *, dagster: bool) -> None:
     with tempfile.TemporaryDirectory() as folder, catalog(*build(Path(folder)), count, latency) as url:
         file = Path(folder) / "tables.yaml"
         schemas = "".join(f"- {{schema: uc.main.s{number:02}}}\n" for number in range(SCHEMAS))
@@ -170,6 +186,8 @@ def main(count: int, latency: float) -> None:
                 cursor = look(tables, cursor, observer)
         with Measured(url, "look at unchanged tables after a restart", count):
             look(tables, cursor, Observer(data_versions=True, checks=True))
+        if dagster:
+            ticks(tables, url)
 
 
 if __name__ == "__main__":
@@ -179,5 +197,6 @@ if __name__ == "__main__":
         parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
         parser.add_argument("tables", nargs="?", type=int, default=TABLES)
         parser.add_argument("--latency", type=float, default=0.03, help="seconds for each answer of the catalog")
+        parser.add_argument("--dagster", action="store_true", help="also ticks of a sensor")
         arguments = parser.parse_args()
-        main(arguments.tables, arguments.latency)
+        main(arguments.tables, arguments.latency, dagster=arguments.dagster)
