@@ -13,7 +13,7 @@ from urllib.parse import quote
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from support.airflow_stack import EVERY_SECONDS, Airflow, ended, eventually, watched_up_to_now
+from support.airflow_stack import EVERY_SECONDS, Airflow, due, ended, eventually, watched_up_to_now
 
 from dv_maintenance.tables import open_table
 from dv_maintenance.testing.delta_builder import DeltaBuilder
@@ -269,7 +269,7 @@ def test_what_is_wrong_with_a_dag_shows_in_the_page(airflow: Airflow, tmp_path: 
 
 
 def test_a_run_in_the_queue_does_what_comes_meanwhile(airflow: Airflow, tmp_path: Path) -> None:
-    """Events without a run of their own: the runs that they started found nothing to do."""
+    """Events that came while it waited started another one, which found nothing to do."""
     place = tmp_path / "crowded"
     table = built(place)
     airflow.cli("pools", "set", "narrow", "0", "has no slots yet")
@@ -286,9 +286,13 @@ def test_a_run_in_the_queue_does_what_comes_meanwhile(airflow: Airflow, tmp_path
         table.delete(lambda rows, below=below: pc.less(rows["id"], below))
     watched_up_to_now(airflow, place)
     airflow.cli("pools", "set", "narrow", "1", "has one")
+    ended(airflow, dag, 1, place)
+    left = "select 1 from asset_dag_run_queue where target_dag_id = ?"
+    eventually("no event waits for a run", lambda: not airflow.rows(left, dag))
     runs = ended(airflow, dag, 1, place)
     assert with_dvs(place) == 0
     assert [airflow.xcom(dag, run["run"], "optimize")["steps"] > 0 for run in runs] == [True]
+    assert len(airflow.events(due(place))) == 1
 
 
 NAMED = """
