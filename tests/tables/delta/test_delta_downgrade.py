@@ -337,6 +337,18 @@ def test_a_dry_run_lists_the_steps(builder: DeltaBuilder, place: str) -> None:
     assert (report.finished, report.taken, report.version_after) == (False, (), 3)
 
 
+def test_what_becomes_of_the_change_feed_is_said_before(tmp_path: Path) -> None:
+    """delta-spark 4.4 misreads it, after its own DROP FEATURE as well. A truncated history has no such versions."""
+    said = {}
+    for feed in ("true", "false"):
+        place = str(tmp_path / feed)
+        DeltaBuilder(place).create(SCHEMA, properties={"delta.enableChangeDataFeed": feed})
+        for truncate in (False, True):
+            steps = run(place, dry_run=True, truncate_history=truncate).steps
+            said[feed, truncate] = any("misreads the change data feed" in step.explanation for step in steps)
+    assert said == {("true", False): True, ("true", True): False, ("false", False): False, ("false", True): False}
+
+
 def test_formats_without_features_say_so(tmp_path: Path) -> None:
     with pytest.raises(RefusedError, match="no feature to drop"):
         downgrade(MemoryTable(tmp_path), LocalEngine())

@@ -78,7 +78,7 @@ def change_feed(storage: Storage, first: int, last: int | None = None) -> Change
         if commit.version == first and commit.metadata is not None and commit.removed:
             # The files that it removes have the previous schema, which can't be checked if log cleanup deleted it.
             _check_schema(_metadata_before(storage, first) or metadata, end, storage, first, first)
-        if commit.changed and not (commit.cdc or _has_feed(metadata)):
+        if commit.changed and not (commit.cdc or has_feed(metadata)):
             _check_copies(commit, storage)
             if commit.removed and commit.added.keys() - commit.removed.keys():
                 inferred.append(commit.version)
@@ -227,7 +227,8 @@ def _num_records(stats: object) -> int | None:
     return rows if type(rows) is int and rows >= 0 else None
 
 
-def _has_feed(metadata: Metadata) -> bool:
+def has_feed(metadata: Metadata) -> bool:
+    """Whether writers record the changes that they make."""
     return metadata.configuration.get("delta.enableChangeDataFeed", "false").lower() == "true"
 
 

@@ -33,6 +33,7 @@ from dv_maintenance.tables.delta.log.log_cleanup import LogFiles, delete_before,
 from dv_maintenance.tables.delta.log.replay import tombstones
 from dv_maintenance.tables.delta.log.segment import read_commit
 from dv_maintenance.tables.delta.permissions import check_permitted
+from dv_maintenance.tables.delta.rows.change_feed import has_feed
 from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
 from dv_maintenance.tables.delta.vacuum.names import path_of
 from dv_maintenance.tables.delta.vacuum.retention import DEFAULT_RETENTION, RETENTION, interval_millis
@@ -47,6 +48,8 @@ _ENABLED: Final = "delta.enableDeletionVectors"
 _PROTECTED_BEFORE: Final = "delta.requireCheckpointProtectionBeforeVersion"
 _WAIT: Final = "delta.dropFeatureTruncateHistory.retentionDuration"
 _DEFAULT_WAIT: Final = "interval 24 hours"
+
+_FEED: Final = "from then on, Spark misreads the change data feed of older versions with deletion vectors, dvm does not"
 
 # delta-spark gives up on a checkpoint that it can't read after trying two older ones.
 _FENCE: Final = 3
@@ -136,6 +139,8 @@ class _State:
                 lambda: gone or not self.unlisted,
             ),
         ]
+        # Without the feature in the newest protocol, delta-spark takes a file that got a DV for one that was deleted.
+        feed = f"; {_FEED}" if has_feed(self.snapshot.metadata) else ""
         if self.truncate:
             wait = format_duration(self.wait)
             return [
@@ -166,7 +171,8 @@ class _State:
             ),
             (
                 "drop",
-                f"remove {_FEATURE} from the protocol; {_PROTECTION}, which writers must know, keeps the checkpoints",
+                f"remove {_FEATURE} from the protocol; {_PROTECTION}, which writers must know, keeps the checkpoints"
+                + feed,
                 lambda: gone,
             ),
             ("seal", "write the first checkpoint under the new protocol", lambda: self.sealed),
