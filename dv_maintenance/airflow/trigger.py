@@ -99,6 +99,7 @@ class _Watch(BaseEventTrigger):
         # Only an inspection of a changed table finds reasons.
         self._reasons: dict[str, Mapping[Job, Sequence[str]]] = {}
         self._said = ""
+        self._ended = False
         self._beside: dict[str, str] = {}
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
@@ -113,6 +114,7 @@ class _Watch(BaseEventTrigger):
             async for event in self._events():
                 yield event
         finally:
+            self._ended = True
             watchers.forget(id(self))
 
     async def _events(self) -> AsyncIterator[TriggerEvent]:
@@ -170,6 +172,8 @@ class _Watch(BaseEventTrigger):
             if table.name not in due:
                 self._forget(table)
             self._note(table, memory, fires)
+        if self._ended:  # while this thread was at work
+            watchers.forget(id(self))
         return found, due
 
     def _others(self, table: TableSettings) -> str:

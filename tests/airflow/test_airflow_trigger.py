@@ -332,6 +332,7 @@ async def two_definitions():
     from dv_maintenance.airflow import watchers
     assert watchers._AT
     for task in tasks: await kill(task)
+    await rest()  # a look may be at work in its thread
     assert not watchers._AT, "who has ended is in nobody's way"
 asyncio.run(two_definitions())
 said = [line for line in lines if "is watched as" in line]
