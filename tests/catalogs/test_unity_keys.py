@@ -7,7 +7,7 @@ import json
 import pickle
 import time
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from support.keyed_store import KeyedStore, keyed_store
@@ -16,12 +16,16 @@ from support.unity import TOKEN, Unity
 
 from dv_maintenance.credentials import Keys
 from dv_maintenance.engine.local import LocalEngine
+from dv_maintenance.engine.spark import SparkEngine
 from dv_maintenance.errors import RefusedError, StorageDeniedError
 from dv_maintenance.maintenance.execution.apply import purge
 from dv_maintenance.maintenance.read import read
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables import open_table
 from dv_maintenance.tables.table import Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 NAME = "uc.main.golden.staged_tail"
 HOUR = 3_600_000
@@ -99,6 +103,18 @@ def test_another_process_asks_for_itself(vending: Unity, store: KeyedStore, monk
     assert storage.get("_delta_log/00000000000000000000.json")
     assert len(asked(vending)) <= 1
     assert TOKEN not in repr(storage) + repr(table)
+
+
+def test_workers_of_spark_ask_for_themselves(vending: Unity, store: KeyedStore, spark: SparkSession) -> None:
+    before = rows(opened(store))
+    table = opened(store)
+    assert purge(table, SparkEngine(spark)).verified
+    assert rows(opened(store)) == before
+    assert asked(vending).count("READ_WRITE") > 1, "the driver's, and a worker's"
+    data = {token for command, token in store.used if command == "PUT"}
+    assert len(data) > 1
+    assert {token.partition("-")[0] for token in data} == {"READ_WRITE"}
+    assert store.refused == 0
 
 
 def test_keys_that_the_store_refuses_are_asked_for_once_more(vending: Unity, store: KeyedStore) -> None:

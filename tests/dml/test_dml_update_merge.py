@@ -62,6 +62,9 @@ def test_update_moves_rows_between_partitions(twins: Twins) -> None:
         ({"price": "price + 99999"}, "id = 118", RefusedError, "breaks constraint cheap"),
         ({"id": "NULL"}, "id = 118", RefusedError, "NOT NULL"),
         ({"nothing": "1"}, None, UsageError, "'nothing'"),
+        ({"inside.b": "1"}, None, UsageError, "'inside.b' does not exist"),
+        ({"inside.tags.x": "1"}, None, UsageError, "'inside.tags.x' does not exist"),
+        ({"inside.a": "1", "inside": "NULL"}, None, UsageError, "'inside' does not exist or is assigned twice"),
         ({"price": "prize"}, None, UsageError, "prize"),
         ({}, None, UsageError, "nothing is set"),
     ],
@@ -100,7 +103,10 @@ def merged(
 def every_clause(begun: Merge) -> Merge:
     return (
         begun.when_matched_delete("s.id % 4 = 0")
-        .when_matched_update({"name": "concat(t.name, s.name)", "shop": "'moved'"}, "s.id < 118")
+        .when_matched_update(
+            {"name": "concat(t.name, s.name)", "shop": "'moved'", "t.inside.a": "-s.id", "Inside.`tags`": "array('x')"},
+            "s.id < 118",
+        )
         .when_not_matched_insert({"id": "s.id", "day": "s.day", "price": "-1"}, "s.id > 125")
         .when_not_matched_by_source_update({"price": "0"}, "t.id < 20")
         .when_not_matched_by_source_delete("t.id < 40")
@@ -109,7 +115,8 @@ def every_clause(begun: Merge) -> Merge:
 
 EVERY_CLAUSE = """
     WHEN MATCHED AND s.id % 4 = 0 THEN DELETE
-    WHEN MATCHED AND s.id < 118 THEN UPDATE SET name = concat(t.name, s.name), shop = 'moved'
+    WHEN MATCHED AND s.id < 118 THEN UPDATE SET name = concat(t.name, s.name), shop = 'moved', t.inside.a = -s.id,
+        Inside.`tags` = array('x')
     WHEN NOT MATCHED AND s.id > 125 THEN INSERT (id, day, price) VALUES (s.id, s.day, -1)
     WHEN NOT MATCHED BY SOURCE AND t.id < 20 THEN UPDATE SET price = 0
     WHEN NOT MATCHED BY SOURCE AND t.id < 40 THEN DELETE
@@ -132,6 +139,7 @@ def test_an_update_and_an_upsert(twins: Twins) -> None:
 
 
 def test_every_clause(twins: Twins) -> None:
+    """Also fields of structs, some of which are null."""
     report = merged(twins, every_clause, EVERY_CLAUSE)
     twins.check_content()
     twins.check_changes(report.version_after)
@@ -139,6 +147,7 @@ def test_every_clause(twins: Twins) -> None:
 
 def updated(twins: Twins) -> None:
     changes = {"price": "price * 2 + 0.5", "NAME": "concat(name, '!')", "inside": "IF(id > 60, NULL, inside)"}
+    changes["at"] = "DEFAULT"
     report = update(twins.table, twins.spark, changes, "id % 5 = 1 OR name IS NULL")
     assignments = ", ".join(f"{name} = {sql}" for name, sql in changes.items())
     twins.sql(f"UPDATE {{t}} SET {assignments} WHERE id % 5 = 1 OR name IS NULL")
@@ -147,27 +156,6 @@ def updated(twins: Twins) -> None:
     counted |= {"numRemovedFiles", "numCopiedRows"}
     assert {name: ours[name] for name in counted} == {name: theirs[name] for name in counted}
     assert (report.rows_updated, report.rows_deleted) == (theirs["numUpdatedRows"], 0)
-
-
-def test_fields_of_structs_and_defaults(twins: Twins) -> None:
-    """Also of structs that are null."""
-    first = twins.table.version() + 1
-    changes = {"inside.a": "id + 1", "Inside.`tags`": "array('x')", "name": "DEFAULT"}
-    update(twins.table, twins.spark, changes, "id % 3 = 1")
-    assignments = ", ".join(f"{name} = {sql}" for name, sql in changes.items())
-    twins.sql(f"UPDATE {{t}} SET {assignments} WHERE id % 3 = 1")
-    found = {"t.inside.a": "s.id", "shop": "'moved'"}
-    report = merged(
-        twins,
-        lambda begun: begun.when_matched_update(found),
-        "WHEN MATCHED THEN UPDATE SET t.inside.a = s.id, shop = 'moved'",
-        same_files=False,
-    )
-    twins.check_content()
-    twins.check_changes(first, report.version_after)
-    for wrong in ({"inside.b": "1"}, {"inside.tags.x": "1"}, {"inside.a": "1", "inside": "NULL"}):
-        with pytest.raises(UsageError, match="does not exist or is assigned twice"):
-            update(twins.table, twins.spark, wrong, "id = 1")
 
 
 @pytest.mark.deep

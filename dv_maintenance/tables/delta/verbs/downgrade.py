@@ -49,7 +49,7 @@ _PROTECTED_BEFORE: Final = "delta.requireCheckpointProtectionBeforeVersion"
 _WAIT: Final = "delta.dropFeatureTruncateHistory.retentionDuration"
 _DEFAULT_WAIT: Final = "interval 24 hours"
 
-_FEED: Final = "from then on, Spark misreads the change data feed of older versions with deletion vectors, dvm does not"
+_FEED: Final = "from then on, Spark misreads the change data feed of older versions with deletion vectors"
 
 # delta-spark gives up on a checkpoint that it can't read after trying two older ones.
 _FENCE: Final = 3
