@@ -56,7 +56,7 @@ def assignments(
 
 
 def _path(text: str, schema: pa.Schema, target: str) -> list[str]:
-    """The column and the fields in it, as the table spells them; empty if there is no such."""
+    """The column, then the fields inside it, as the table spells them. Empty if there is no such column or field."""
     parts = parts_of(text)
     for whole in (text, *(parts if len(parts) == 1 else ())):
         if len(names := alike(whole, schema.names)) == 1:

@@ -177,7 +177,7 @@ def test_a_first_commit_that_others_publish_meanwhile(server: Unity, tmp_path: P
     backend.create()
     table = open_table(backend.name)
     assert table.version() == 0
-    later = open_table(backend.name)  # was answered that there is no commit yet
+    later = open_table(backend.name)  # the catalog has told it that there is no commit yet
     backend.append("a", [(1, "a", "x")])
     assert later.snapshot().version == 1
     assert sorted(backend.rows()) == [(1, "a", "x")]

@@ -139,7 +139,7 @@ def test_an_update_and_an_upsert(twins: Twins) -> None:
 
 
 def test_every_clause(twins: Twins) -> None:
-    """Also fields of structs, some of which are null."""
+    """Clauses also set fields of structs. Some of these structs are null."""
     report = merged(twins, every_clause, EVERY_CLAUSE)
     twins.check_content()
     twins.check_changes(report.version_after)
