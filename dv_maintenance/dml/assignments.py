@@ -96,7 +96,8 @@ def _struct(kind: pa.StructType, tree: _Tree, place: tuple[str, ...]) -> str:
     for field in kind:
         here, value = (*place, field.name), tree.get(field.name)
         literal = field.name.replace("\\", "\\\\").replace("'", "\\'")
-        inner = _struct(field.type, value, here) if isinstance(value, dict) else value or quoted(*here)
+        kept = quoted(*here) if value is None else value
+        inner = _struct(field.type, value, here) if isinstance(value, dict) else kept
         parts.append(f"'{literal}', {inner}")
     return f"named_struct({', '.join(parts)})"
 

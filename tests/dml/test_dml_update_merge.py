@@ -62,6 +62,7 @@ def test_update_moves_rows_between_partitions(twins: Twins) -> None:
         ({"price": "price + 99999"}, "id = 118", RefusedError, "breaks constraint cheap"),
         ({"id": "NULL"}, "id = 118", RefusedError, "NOT NULL"),
         ({"nothing": "1"}, None, UsageError, "'nothing'"),
+        ({"inside.a": ""}, None, UsageError, "PARSE_SYNTAX_ERROR"),
         ({"inside.b": "1"}, None, UsageError, "'inside.b' does not exist"),
         ({"inside.tags.x": "1"}, None, UsageError, "'inside.tags.x' does not exist"),
         ({"inside.a": "1", "inside": "NULL"}, None, UsageError, "'inside' does not exist or is assigned twice"),
