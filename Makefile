@@ -59,7 +59,7 @@ $(CLASSES): .venv/.ready | setup judges
 		tests/dml/test_dml_update_merge.py tests/judges/test_iceberg_session_catalog.py >/dev/null 2>&1 || true
 
 tests: setup judges airflow-environment .venv/.compiled $(CLASSES) ## Tests only
-	$(MEMORY) DVM_EFFORT=0.6 $(RUN) pytest -o tmp_path_retention_policy=failed
+	$(MEMORY) DVM_EFFORT=0.5 $(RUN) pytest -o tmp_path_retention_policy=failed
 
 check: .venv/.ready ## Style, types, layers and the quick tests: the loop while working
 	@$(MAKE) --no-print-directory -j 2 quick lint types imports

@@ -105,6 +105,7 @@ def test_another_process_asks_for_itself(vending: Unity, store: KeyedStore, monk
     assert TOKEN not in repr(storage) + repr(table)
 
 
+@pytest.mark.deep
 def test_workers_of_spark_ask_for_themselves(vending: Unity, store: KeyedStore, spark: SparkSession) -> None:
     before = rows(opened(store))
     table = opened(store)

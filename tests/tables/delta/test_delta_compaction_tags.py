@@ -153,6 +153,7 @@ def test_other_readers(builder: DeltaBuilder, tmp_path: Path, reader: str) -> No
     assert sorted(map(str, READERS[reader](place).to_pylist())) == before
 
 
+@pytest.mark.deep
 def test_delta_spark_goes_on(builder: DeltaBuilder, tmp_path: Path, delta_spark: SparkSession) -> None:
     place = tmp_path / "table"
     before = with_delta_spark(delta_spark, place).num_rows
