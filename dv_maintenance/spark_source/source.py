@@ -17,7 +17,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from dv_maintenance.errors import DvMaintenanceError, UsageError
 from dv_maintenance.spark_source.options import ReadOptions
-from dv_maintenance.spark_source.types import nullable, spark_schema
+from dv_maintenance.spark_source.types import as_sent, nullable, spark_schema
 from dv_maintenance.tables.columns import check_columns
 
 if TYPE_CHECKING:
@@ -38,9 +38,10 @@ _HIDE_TRACEBACK: Final = "SPARK_HIDE_TRACEBACK"
 
 @dataclass(frozen=True)
 class Split(InputPartition):
-    """The input of one Spark task."""
+    """The input of one Spark task. ``schema``: the columns as they are sent to Spark."""
 
     scan: ScanSplit
+    schema: pa.Schema
     predicate: Predicate | None
 
 
@@ -68,20 +69,23 @@ class DvDeltaReader(DataSourceReader):
             snapshot = replace(snapshot, files=snapshot.files.filter(table.may_match(snapshot, predicate)))
             predicate = bind(predicate, snapshot.schema)
         tasks = in_zone(table, snapshot, table.scan_tasks(snapshot, self._options.columns), self._options)
-        if tasks:
-            schema = nullable(tasks[0].schema)
-            tasks = [replace(task, schema=schema) for task in tasks]
+        if not tasks:
+            return
+        schema, sent = nullable(tasks[0].schema), as_sent(tasks[0].schema)
+        tasks = [replace(task, schema=schema) for task in tasks]
         for split in plan_splits(tasks, self._options.split_bytes):
-            yield Split(split, predicate)
+            yield Split(split, sent, predicate)
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
+        from dv_maintenance.dml.spark_types import for_spark
         from dv_maintenance.engine.splits import scan_split
 
         # Without any split PySpark still reads one partition of its own.
         if not isinstance(partition, Split):
             return
         with _plain_errors():
-            yield from scan_split(partition.scan, self._options.storage_options, partition.predicate)
+            for batch in scan_split(partition.scan, self._options.storage_options, partition.predicate):
+                yield for_spark(batch, partition.schema)
 
 
 class DvDeltaFilteringReader(DvDeltaReader):

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from dv_maintenance.errors import UnsupportedFeatureError
+from dv_maintenance.dml import spark_types
+from dv_maintenance.errors import RefusedError, UnsupportedFeatureError
 from dv_maintenance.tables.model import LIMITED, logical_type
 
 _UNFIT: Final = frozenset({"nanos", "geo"})
@@ -28,11 +29,11 @@ def spark_schema(schema: pa.Schema) -> StructType:
     from pyspark.sql.types import StructField, StructType
 
     fields = []
-    for field in nullable(schema):
-        metadata = schema.field(field.name).metadata or {}
-        kind = _unfit(schema.field(field.name)) or logical_type(schema.field(field.name))
+    for own, field in zip(schema, as_sent(schema), strict=True):
+        metadata = own.metadata or {}
+        kind = _unfit(own)
         try:
-            if kind == "variant" or kind in _UNFIT:
+            if kind:
                 raise UnsupportedFeatureError("", features=(kind,))
             type_ = from_arrow_type(field.type, prefer_timestamp_ntz=True)
         except (PySparkException, UnsupportedFeatureError):
@@ -53,6 +54,20 @@ def _unfit(field: pa.Field) -> str:
     kind = logical_type(field)
     inside = (_unfit(field.type.field(at)) for at in range(field.type.num_fields))
     return kind if kind in _UNFIT else next(filter(None, inside), "")
+
+
+def as_sent(schema: pa.Schema) -> pa.Schema:
+    """The columns in Arrow types that Spark has, where it has them: UUIDs as text, variants as Spark's, unsigned
+    integers as wider ones.
+    """
+    return pa.schema([_as_sent(field) for field in schema], schema.metadata)
+
+
+def _as_sent(field: pa.Field) -> pa.Field:
+    try:
+        return spark_types.spark_schema(pa.schema([field])).field(0)
+    except RefusedError:
+        return _nullable(field)
 
 
 def nullable(schema: pa.Schema) -> pa.Schema:

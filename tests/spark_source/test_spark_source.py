@@ -8,6 +8,7 @@ from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,7 +18,9 @@ from support.sessions import cheap
 from test_golden_delta import EXPECTED
 
 from dv_maintenance import register
+from dv_maintenance.dml.uuids import STORED
 from dv_maintenance.testing.delta_builder import DeltaBuilder
+from dv_maintenance.testing.iceberg_builder import IcebergBuilder
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -272,10 +275,6 @@ def test_tables_that_cannot_be_read(golden: Path, tmp_path: Path, load: Load, se
         load(golden / "delta" / "catalog_managed_0")
     with pytest.raises(Exception, match="no table found"):
         load(tmp_path)
-    variant = golden / "delta" / "spark-variant-checkpoint"
-    with pytest.raises(Exception, match="can't pass to Spark"):
-        load(variant)
-    assert load(variant, columns="id").count() == EXPECTED["spark-variant-checkpoint"]["expected"]["rows"]
     with pytest.raises(Exception, match="no path"):
         session.read.format("dv_delta").load()
 
@@ -283,6 +282,42 @@ def test_tables_that_cannot_be_read(golden: Path, tmp_path: Path, load: Load, se
 def test_a_schema_of_one_s_own_must_fit(orders: DeltaBuilder, session: SparkSession) -> None:
     with pytest.raises(Exception, match="column 'id' is bigint, not int"):
         session.read.format("dv_delta").schema("id INT").load(place(orders)).count()
+
+
+# -- types ---
+
+
+def test_variants(golden: Path, load: Load, delta_spark: SparkSession) -> None:
+    place = golden / "delta" / "spark-variant-checkpoint"
+    theirs = delta_spark.read.format("delta").load(str(place))
+    shown = [*(f"schema_of_variant({each})" for each in ("v", "struct_of_variants.v")), "to_json(struct(*))"]
+    assert load(place).schema == theirs.schema
+    found, expected = (sorted(map(tuple, each.selectExpr(*shown).collect())) for each in (load(place), theirs))
+    assert found == expected
+    asked = "variant_get(v, '$.key', 'int') = 2"
+    assert ids(load(place).where(asked)) == ids(theirs.where(asked))
+
+
+def test_uuids_are_text(tmp_path: Path, load: Load) -> None:
+    stored, texts = zip(*((each.bytes, str(each)) for each in (UUID(int=1), UUID(int=0xFF << 120))), strict=True)
+    builder = IcebergBuilder(tmp_path / "t")
+    builder.create({"id": "int", "u": "uuid", "us": {"type": "list", "element-id": 9, "element": "uuid"}})
+    rows = {"id": pa.array(range(3), pa.int32()), "u": pa.array([*stored, None], STORED)}
+    builder.append(pa.table({**rows, "us": pa.array([stored, [None], None], pa.list_(STORED))}))
+    frame = load(tmp_path / "t")
+    assert frame.dtypes == [("id", "int"), ("u", "string"), ("us", "array<string>")]
+    assert [tuple(row) for row in frame.orderBy("id").collect()] == [
+        (0, texts[0], [*texts]),
+        (1, texts[1], [None]),
+        (2, None, None),
+    ]
+    for where, found in {
+        f"u = '{texts[1]}'": [1],
+        f"u > '{texts[0]}'": [1],
+        "u IS NULL": [2],
+        "u LIKE '0%'": [0],
+    }.items():
+        assert ids(frame.where(where)) == found, where
 
 
 # -- object storage ----------------------------------------------------------------------------------------------
