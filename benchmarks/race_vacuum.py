@@ -1,4 +1,4 @@
-"""Verbs that bring files back, and a vacuum of the same table, as two processes, again and again, in three formats.
+"""Verbs that bring files back, and a vacuum of the same table, as two processes, again and again, in each format.
 
     python benchmarks/race_vacuum.py [runs] [files] [pair ...]
 
@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dv_maintenance.tables.guard import VacuumRequest
-from dv_maintenance.testing.backends import DeltaBackend, LanceBackend, PaimonBackend, TableBackend
+from dv_maintenance.testing.backends import DeltaBackend, IcebergBackend, LanceBackend, PaimonBackend, TableBackend
 
 RUNS, FILES = 20, 300
 DELAYS = [number / 10 for number in range(-10, 15)]  # seconds that the verb starts after the vacuum
@@ -46,6 +46,31 @@ if not (place / f"snapshot-{to}").exists():
 for number in sorted((int(each.name[9:]) for each in place.glob("snapshot-*")), reverse=True):
     if number > to:
         (place / f"snapshot-{number}").unlink(missing_ok=True)
+"""
+
+# As a catalog of a folder commits: the next number's file appears whole, or another writer's stays.
+_ICEBERG_ROLLBACK = """
+import json, os, pathlib, sys, time
+place, to = pathlib.Path(sys.argv[1], "metadata"), int(sys.argv[2])
+while True:
+    newest = max(int(each.name[1:].split(".")[0]) for each in place.glob("v*.metadata.json"))
+    body = json.loads((place / f"v{newest}.metadata.json").read_text())
+    if all(each["snapshot-id"] != to for each in body["snapshots"]):
+        sys.exit(3)
+    now = max(int(time.time() * 1000), body["last-updated-ms"])
+    body["refs"]["main"]["snapshot-id"] = body["current-snapshot-id"] = to
+    body["snapshot-log"].append({"snapshot-id": to, "timestamp-ms": now})
+    body["last-updated-ms"] = now
+    staged = place / f"staged-{os.getpid()}"
+    staged.write_text(json.dumps(body))
+    try:
+        os.link(staged, place / f"v{newest + 1}.metadata.json")
+    except FileExistsError:
+        continue
+    finally:
+        staged.unlink()
+    (place / "version-hint.text").write_text(str(newest + 1))
+    break
 """
 
 Command = list[str]
@@ -96,6 +121,11 @@ def lance(folder: Path, files: int = 0) -> TableBackend:
 
 def paimon(folder: Path, files: int = 0) -> TableBackend:
     backend = PaimonBackend(str(folder))
+    return _history(backend, files) if files else backend
+
+
+def iceberg(folder: Path, files: int = 0) -> TableBackend:
+    backend = IcebergBackend(str(folder))
     return _history(backend, files) if files else backend
 
 
@@ -156,6 +186,9 @@ PAIRS = {
     "paimon-purge": Pair(paimon, paimon, PURGE, VACUUM),
     "paimon-undelete": Pair(aside(paimon), paimon, dvm("undelete"), ASIDE),
     "paimon-vacuum": Pair(purged(paimon), paimon, ASIDE, VACUUM),
+    "iceberg-rollback": Pair(purged(iceberg), iceberg, script(_ICEBERG_ROLLBACK, _OLD), VACUUM),
+    "iceberg-purge": Pair(iceberg, iceberg, PURGE, VACUUM),
+    "iceberg-vacuum": Pair(purged(iceberg), iceberg, VACUUM, VACUUM),
 }
 
 
@@ -192,15 +225,18 @@ def soak(name: str, runs: int, files: int) -> int:
     pair, wrong, old = PAIRS[name], 0, files * 2 // 3
     outcomes: Counter[str] = Counter()
     with tempfile.TemporaryDirectory() as place:
-        template = Path(place, "template")
-        backend = pair.build(template, files)
+        # Iceberg's files are named with the place where they were written.
+        template, folder = Path(place, "template"), Path(place, "table")
+        backend = pair.build(folder, files)
         before = files if pair.build is folder_of_parquet else rows(backend)
         allowed = {before}
+        if pair.open is iceberg:
+            old = backend.between(None, backend.open().version())[old]
         if name.endswith(("-restore", "-rollback")):
-            allowed.add(len(pair.open(template).rows(old)))
+            allowed.add(len(backend.rows(old)))
+        folder.rename(template)
         _wait()
         for run in range(runs):
-            folder = Path(place, "table")
             shutil.copytree(template, folder, copy_function=_copy)
             verb, vacuum, said = race(pair, folder, old, DELAYS[run % len(DELAYS)])
             not_begun = pair.build is folder_of_parquet and not (folder / "_delta_log").exists()
