@@ -176,6 +176,35 @@ def test_a_commit_during_a_vacuum_is_kept(tmp_path: Path, monkeypatch: pytest.Mo
     assert not fsck(backend.open()).files_damaged
 
 
+@pytest.mark.parametrize("kept", [True, False])
+@pytest.mark.parametrize("at", range(1, 5))
+def test_another_vacuum_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int, kept: bool) -> None:
+    """It takes a snapshot, kept here or not, right before its files are read: that is no damage."""
+    from dv_maintenance.tables.iceberg.vacuum import reached
+
+    backend, place = IcebergBackend(str(tmp_path / "t")), tmp_path / "t"
+    backend.create()
+    for number in range(4):
+        backend.append("a", [(10 * number + each, "a", "x") for each in range(3)])
+    backend.delete([1, 11])
+    purge(backend.open(), backend.engine())
+    rows, read, calls = backend.rows(), reached.manifests_of, 0
+
+    def meanwhile(*arguments: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == at:
+            vacuumed(place, FAR, retention=0, allow_short_retention=True, lite=True)
+        return read(*arguments)
+
+    monkeypatch.setattr(reached, "manifests_of", meanwhile)
+    ours = None if kept else 0
+    vacuumed(place, backend.moment(), retention=ours, allow_short_retention=True)
+    assert calls > at
+    assert backend.rows() == rows
+    assert not fsck(backend.open()).files_damaged
+
+
 def test_statistics_go_with_their_snapshots(tmp_path: Path) -> None:
     backend = IcebergBackend(str(tmp_path / "t"))
     backend.create()

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -171,7 +171,7 @@ class _Rules:
         self.refresh()
         self._check_alone(infos)
         for number in self.chosen.expired:
-            self.past.update(self.reached.by(self.metadata, number, ever=True))
+            self.past.update(self._of_expired(number))
         outside = {path for path in self.past if "://" in path}
         self.past -= outside
         self.kept[OUTSIDE] = len(outside)
@@ -199,6 +199,17 @@ class _Rules:
                 if holder.why not in {CURRENT, RECENT}
             ),
         )
+
+    def _of_expired(self, number: int) -> Iterator[str]:
+        """The files of a snapshot that is to go, unless another vacuum takes it meanwhile."""
+        if number not in self.metadata.snapshots:
+            return
+        try:
+            yield from self.reached.by(self.metadata, number, ever=True)
+        except DamagedTableError:
+            self.refresh()
+            if number in self.metadata.snapshots:
+                raise
 
     @property
     def _young(self) -> int:
@@ -248,12 +259,30 @@ class _Rules:
     # -- what is needed --------------------------------------------------------------------------------------------
 
     def refresh(self) -> None:
-        """Read the metadata again, and need what it reaches."""
+        """Read the metadata again, and need what it reaches. Another vacuum may take snapshots of older metadata while
+        their files are read here.
+        """
+        self._load()
+        for _ in range(_ATTEMPTS):
+            seen = self.metadata.path
+            try:
+                self._need()
+            except DamagedTableError:
+                self._load()
+                if self.metadata.path == seen:
+                    raise
+            else:
+                return
+        self._need()
+
+    def _load(self) -> None:
         found = load_metadata(self.layout)
         if found.uuid != self.metadata.uuid:
             raise ConflictError("the table was replaced by another one while it was being vacuumed", table=self.table)
         self.metadata = found
         self.chosen = self._choose()
+
+    def _need(self) -> None:
         self.needed.add([HINT, *self.reached.of_metadata(self.metadata)], METADATA)
         # The longest hold of a file counts.
         order = sorted(self.chosen.holders.items(), key=lambda each: -(each[1].until or 1 << 62))
