@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import re
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from pathlib import Path
@@ -134,6 +135,47 @@ def test_columns_that_changed_their_type(paimon_engine: PaimonEngine, tmp_path: 
         read_here.add(at)
         assert ours == [{"id": row["id"], f"c{at}": row[f"c{at}"]} for row in theirs], CHANGED[at]
     assert read_here == KEPT
+
+
+# Options of a table -> whether Paimon's readers then open something else than the newest snapshot.
+OPENED = {
+    "scan.snapshot-id=2": True,
+    "scan.tag-name=kept": True,
+    "scan.timestamp-millis=4102444800000": True,  # the newest one by then: not known to be the newest one now
+    "scan.mode=from-snapshot,scan.snapshot-id=2": True,
+    "scan.file-creation-time-millis=4102444800000": True,
+    "scan.creation-time-millis=4102444800000": True,
+    "incremental-between=1,2": True,
+    "branch=side": True,
+    "scan.mode=Latest-Full": False,
+    "scan.mode=default": False,
+    "consumer-id=c": False,
+    "branch=main": False,
+    "scan.bounded.watermark=1": False,
+    "scan.ignore-lost-files=true": False,
+}
+
+
+@pytest.mark.parametrize(("options", "elsewhere"), OPENED.items())
+def test_options_that_say_what_readers_open(
+    paimon_engine: PaimonEngine, tmp_path: Path, options: str, elsewhere: bool
+) -> None:
+    """Read as Paimon does, or refused. A snapshot that is asked for is read in any case."""
+    engine, path = paimon_engine, tmp_path / "table"
+    engine.create(path, {"id": "INT"}, options=DV)
+    for number in range(3):
+        engine.append(path, [[number]])
+    engine.tag(path, "kept", 1)
+    engine.branch(path, "side", "kept")
+    newest = engine.rows(path)
+    settings = [each.split("=") for each in re.split(r",(?=\D)", options)]
+    engine.alter(path, *(("option", name, value) for name, value in settings))
+    if elsewhere:
+        with pytest.raises(RefusedError, match=re.escape(settings[-1][0])):
+            our_rows(path)
+    else:
+        assert our_rows(path) == engine.rows(path) == newest
+    assert our_rows(path, 3) == newest
 
 
 # -- types --------------------------------------------------------------------------------------------------------

@@ -23,6 +23,13 @@ _KINDS: Final = frozenset({"table", "materialized-table"})
 _DELETE_RATIO: Final = 0.2
 # Options of primary-key tables that change how rows are sorted, bucketed or merged.
 _OTHER_READS: Final = ("pk-clustering-override", "postpone.merge-on-read", "chain-table.enabled")
+# Options with which readers do not open the newest snapshot as it is, and values of scan.mode with which they do.
+_ELSEWHERE: Final = (
+    *("scan.snapshot-id", "scan.tag-name", "scan.version", "scan.timestamp", "scan.timestamp-millis", "scan.watermark"),
+    *("scan.creation-time-millis", "scan.file-creation-time-millis", "scan.primary-branch"),
+    *("incremental-between", "incremental-between-timestamp", "incremental-to-auto-tag"),
+)
+_NEWEST: Final = frozenset({"default", "latest", "latest-full", "full"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +72,15 @@ class Options:
     def merges(self) -> bool:
         """Whether a reader must merge files to know which rows exist."""
         return self.primary_key and not self.hides_level_0
+
+    def elsewhere(self, branch: str | None = None) -> dict[str, str]:
+        """The options with which Paimon's readers of this branch do not open its newest snapshot as it is."""
+        found = {name: self.values[name] for name in _ELSEWHERE if name in self.values}
+        if (mode := self.values.get("scan.mode", "default")).lower() not in _NEWEST:
+            found["scan.mode"] = mode
+        if (other := self.values.get("branch")) not in (None, branch or "main"):
+            found["branch"] = str(other)
+        return found
 
     @property
     def data_folder(self) -> str:

@@ -47,8 +47,11 @@ class PaimonSnapshot(Snapshot):
     index : the index manifest, with the cardinality of every DV of a live file.
     partitions : by their number in ``files``.
     dangling : DVs of files that are not live, which no reader applies.
+    layout : where the schemas of older files are, which are read when they are asked for.
+    elsewhere : the table's options with which readers open something else; empty for a version that was asked for.
     """
 
+    layout: Layout = field(repr=False)
     file: SnapshotFile | None
     table_schema: Schema
     hidden: pa.Table = field(repr=False)
@@ -57,6 +60,7 @@ class PaimonSnapshot(Snapshot):
     index: IndexManifest = field(repr=False)
     partitions: tuple[Partition, ...] = field(repr=False)
     dangling: tuple[DvEntry, ...] = ()
+    elsewhere: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def bytes(self) -> int:
@@ -68,9 +72,13 @@ class PaimonSnapshot(Snapshot):
         return -2 - np.arange(self.files.num_rows) if self.options.primary_key else None
 
     def barred(self) -> Mapping[str, Any]:
-        from dv_maintenance.tables.paimon.rows import keyed
+        from dv_maintenance.tables.paimon.rows import keyed, rewrite_tasks
 
-        return keyed.barred(self) if self.options.primary_key else {}
+        if "barred" not in self.derived:
+            self.derived["barred"] = (
+                keyed.barred(self) if self.options.primary_key else rewrite_tasks.barred(self.layout, self)
+            )
+        return self.derived["barred"]  # type: ignore[no-any-return]
 
     @property
     def options(self) -> Options:
@@ -122,12 +130,17 @@ def load_snapshot(
     gone = {dv.id for dv in matched.dangling}
     alive = iter(counted(layout, [dv for dv in index.dvs if dv.id not in gone], at_version))
     dvs = tuple(dv if dv.id in gone else next(alive) for dv in index.dvs)
+    elsewhere = options.elsewhere(layout.branch) if version is None else {}
     files = files_table(layout, live.entries, matched.at, dvs, partitions, options.data_folder)
     files, parts = (files, files.slice(0, 0)) if anchor is None else grouped(files, anchor)
     _check_counts(layout, files, at_version)
     seen = visible(files, options)
     shown, hidden = files.filter(seen), files.filter(pc.invert(seen))
     notes = (
+        *(
+            f"readers do not open the newest snapshot, but what {name}={value} names"
+            for name, value in elsewhere.items()
+        ),
         *(() if options.primary_key else _over_ratio(shown, options)),
         *(
             _maintenance_notes(layout, file, index, options, waits=bool(hidden.num_rows))
@@ -136,6 +149,7 @@ def load_snapshot(
         ),
     )
     return PaimonSnapshot(
+        layout=layout,
         table=layout.uri,
         format="paimon",
         version=at_version,
@@ -154,6 +168,7 @@ def load_snapshot(
         index=IndexManifest(index.files, dvs),
         partitions=tuple(partitions.found),
         dangling=matched.dangling,
+        elsewhere=elsewhere,
     )
 
 

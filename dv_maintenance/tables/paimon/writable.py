@@ -11,7 +11,8 @@ from dv_maintenance.remedies import Remedy, run
 from dv_maintenance.tables.paimon.features import check_rows_readable
 from dv_maintenance.tables.paimon.log.index_manifest import DELETION_VECTORS
 from dv_maintenance.tables.paimon.rows import keyed, lineage
-from dv_maintenance.tables.paimon.rows.formats import WRITTEN, format_of
+from dv_maintenance.tables.paimon.rows.formats import WRITTEN, codec_of, format_of
+from dv_maintenance.tables.paimon.rows.tasks import check_opened
 from dv_maintenance.tables.paimon.rows.types import parts_of
 from dv_maintenance.tables.paimon.scalars import integer
 
@@ -46,6 +47,10 @@ def check_writable(layout: Layout, snapshot: PaimonSnapshot, operation: str) -> 
     reason = _WHOLE.get(operation) or next(_reasons(snapshot, operation), None)
     if reason:
         raise refused(snapshot, operation, reason)
+    if operation == "rewrite":
+        codec_of(snapshot)
+    if operation == "delete":
+        check_opened(snapshot)
     check_rows_readable(snapshot.table_schema, snapshot.table, snapshot.version)
     if snapshot.options.primary_key and snapshot.file and (reason := keyed.streaming_compaction(layout, snapshot.file)):
         raise refused(snapshot, operation, reason)

@@ -27,6 +27,7 @@ from dv_maintenance.errors import (
 from dv_maintenance.maintenance.execution.apply import maintain, purge
 from dv_maintenance.maintenance.planning.policy import Policy
 from dv_maintenance.maintenance.read import read
+from dv_maintenance.maintenance.rewriting import PURGE, requested
 from dv_maintenance.storage import FileExistsAlreadyError, Storage
 from dv_maintenance.tables import open_table
 from dv_maintenance.tables.model import FileKey
@@ -184,6 +185,34 @@ def test_schemas_that_changed(tmp_path: Path) -> None:
     assert rows(writer.path) == before
     (path,) = table.snapshot().files["path"].to_pylist()
     assert pq.read_schema(writer.path / path).names == ["new", "id", "named"]
+
+
+def test_files_to_cast_are_left_alone(tmp_path: Path) -> None:
+    """One file whose values only Paimon casts does not stop the others, and needs no cast without live rows."""
+    builder = PaimonBuilder(tmp_path / "t")
+    builder.create({"id": "BIGINT", "v": "VARCHAR(5)"})
+    builder.append(numbers(0, 10))
+    builder.append(numbers(10, 10))
+    builder.delete(ids(1, *range(10, 20)))
+    newer = json.loads((tmp_path / "t/schema/schema-0").read_text()) | {"id": 1}
+    newer["fields"][1]["type"] = "VARCHAR(2)"
+    (tmp_path / "t/schema/schema-1").write_text(json.dumps(newer))
+    builder.append(numbers(20, 10))
+    builder.append(numbers(30, 10))
+    builder.delete(ids(20, 30))
+    table = open_table(str(tmp_path / "t"))
+    wanted = requested(table, table.snapshot(), PURGE)
+    (left,) = wanted.left_alone
+    assert (left.files, left.deleted_rows) == (1, 1)
+    assert "column v was VARCHAR(5)" in left.reason
+    assert f"'dvm engine-sql {table.uri} purge'" in left.reason
+    report = purge(table, LocalEngine())
+    assert report.verified, report.problems
+    assert (report.left_alone, sum(step.rows_purged for step in report.steps)) == (wanted.left_alone, 2)
+    assert sorted(table.snapshot().files["deleted_rows"].to_pylist()) == [0, 1]
+    assert not maintain(table, LocalEngine(), Policy(max_deleted_ratio=0)).steps
+    with pytest.raises(RefusedError, match=r"1 file with deleted rows: column v was VARCHAR\(5\)"):
+        requested(table, table.snapshot(), PURGE)
 
 
 def test_manifests_of_an_old_writer(tmp_path: Path) -> None:

@@ -141,6 +141,14 @@ def test_a_policy_that_orc_files_can_not_follow(tmp_path: Path) -> None:
     assert "the policy's compression" in (refused.value.next_step or "")
 
 
+def test_a_codec_that_is_not_written_stops_the_plan(tmp_path: Path) -> None:
+    table = PaimonWriter(tmp_path / "t", options={**DV, "file.compression": "lzo"})
+    table.delete({table.append([{"id": each, "v": "v"} for each in range(3)]): [0]})
+    found = open_table(str(table.path))
+    with pytest.raises(RefusedError, match="the table requests the compression 'lzo'"):
+        found.check_writable(found.snapshot(), "rewrite")
+
+
 def test_ids_of_columns_in_orc_files(tmp_path: Path) -> None:
     """As Paimon's own files have them: of elements, keys and values by the rule of its SpecialFields."""
     array = {"type": "ARRAY", "element": {"type": "ARRAY", "element": "INT"}}

@@ -17,6 +17,8 @@ from hypothesis import strategies as st
 from support.paimon_writer import NEW, OLD, DataFile, PaimonWriter
 from support.places import GOLDEN
 
+from dv_maintenance.dml.delete import delete
+from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.engine.splits import plan_splits, scan_split
 from dv_maintenance.errors import DamagedTableError, RefusedError, UsageError
 from dv_maintenance.maintenance.read import read
@@ -160,6 +162,21 @@ def test_columns_that_changed_their_type(tmp_path: Path, old: Any, new: Any, val
     else:
         assert rows(written.path) == [{"id": 1, "x": expected}]
     assert rows(written.path, 1) == [{"id": 1, "x": value}]
+
+
+def test_options_that_show_another_snapshot(tmp_path: Path) -> None:
+    written = PaimonWriter(tmp_path / "t", {"id": "INT"})
+    for number in range(3):
+        written.append([{"id": number}])
+    written.write_schema(options={**written.options, "scan.snapshot-id": "2"})
+    with pytest.raises(RefusedError, match=r"scan\.snapshot-id=2") as refused:
+        rows(written.path)
+    assert "name the snapshot" in str(refused.value.next_step)
+    assert len(rows(written.path, 3)) == 3
+    table = open_table(str(written.path))
+    with pytest.raises(RefusedError, match=r"scan\.snapshot-id=2"):
+        delete(table, LocalEngine(), "id = 1")
+    assert any("scan.snapshot-id=2" in each for each in table.snapshot().warnings)
 
 
 def row_type(*fields: tuple[int, str, str]) -> Any:

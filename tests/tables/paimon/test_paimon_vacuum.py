@@ -38,7 +38,7 @@ from dv_maintenance.tables.guard import VacuumGuard, VacuumRequest
 from dv_maintenance.tables.paimon.table import PaimonTable
 from dv_maintenance.tables.paimon.vacuum import decision, reached
 from dv_maintenance.tables.paimon.vacuum import run as vacuum
-from dv_maintenance.tables.paimon.vacuum.expiry import AMONG_THE_NEWEST, CONSUMED, CURRENT, RECENT
+from dv_maintenance.tables.paimon.vacuum.expiry import AMONG_THE_NEWEST, CONSUMED, CURRENT, RECENT, SHOWN
 from dv_maintenance.tables.paimon.vacuum.files import file_kind
 from dv_maintenance.tables.paimon.vacuum.holders import Branch, Ref, moved
 from dv_maintenance.tables.reach.needed import Needed
@@ -784,6 +784,38 @@ def test_a_plan_is_repeated_when_others_expire(table: Lake) -> None:
         result = table.vacuum()
     assert result.version_after == table.version == 5
     assert gone(result) >= {f"manifest/manifest-{UUID}1-0"}
+    table.check()
+
+
+@pytest.mark.parametrize(
+    ("options", "expired"),
+    [
+        ({}, 4),
+        ({"scan_snapshot__id": "3"}, 2),
+        ({"scan_version": "3"}, 2),
+        ({"scan_version": "keep"}, 4),
+        ({"scan_snapshot__id": "99"}, 4),
+        ({"scan_timestamp__millis": "third"}, 2),
+        ({"scan_timestamp__millis": "1"}, 4),
+        ({"scan_tag__name": "keep"}, 4),
+        ({"scan_timestamp": "2026-01-01"}, 0),
+        ({"incremental__between": "2,3"}, 0),
+        ({"scan_mode": "compacted-full"}, 0),
+        ({"scan_mode": "latest"}, 4),
+        ({"scan_file__creation__time__millis": "1"}, 4),
+    ],
+)
+def test_a_snapshot_that_the_options_show(tmp_path: Path, options: dict[str, str], expired: int) -> None:
+    table = lake(tmp_path / "t")
+    for number in range(5):
+        if number == 3:
+            third = table.now
+        table.add_file()
+    table.tag("keep", 2)
+    set_options(table.path, **{name: value.replace("third", str(third + 1)) for name, value in options.items()})
+    result = table.vacuum()
+    assert snapshots(result) == list(range(1, expired + 1))
+    assert (SHOWN in result.expired.kept) == (expired < 4)
     table.check()
 
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dv_maintenance.files.arrays import strings
+from dv_maintenance.errors import RefusedError
+from dv_maintenance.files.arrays import flags, strings
+from dv_maintenance.remedies import run
 from dv_maintenance.tables.bins import taken
 from dv_maintenance.tables.paimon.commit.value_stats import stats_columns
 from dv_maintenance.tables.paimon.log.schema import Schema, read_schema
@@ -46,19 +49,22 @@ def rewrite_tasks(
     """
     kind, codec = format_of(snapshot), codec_of(snapshot, compression)
     stats = stats_columns(with_lineage(snapshot.table_schema, snapshot.options))
-    schemas = {snapshot.table_schema.id: snapshot.table_schema}
-    found = _sources(layout, snapshot, bins, schemas)
+    sources_of = _Sources(layout, snapshot)
+    # Only these files become Python objects, since a table may have many more.
+    paths = strings(sorted({key.path for wanted in bins for key in wanted.inputs}))
+    chosen = _rows(snapshot.files.filter(pc.is_in(snapshot.files["path"], value_set=paths)))
+    found = ((row, sources_of.of(row)) for row in chosen)
     live = {source.key: (row["partition"], (row, source)) for row, source in found}
     tasks = []
     for wanted in bins:
         rows, sources = zip(*taken(live, wanted, snapshot), strict=True)
         check_instants(snapshot, (source.format for source in sources))
-        schema = _schema(snapshot, [schemas[row["schema_id"]] for row in rows])
+        schema = _schema(snapshot, [sources_of.schemas[row["schema_id"]] for row in rows])
         if keyed_table := snapshot.options.primary_key:
             if len(sources) > 1:
                 raise refused(snapshot, "rewrite", "only Paimon can merge the rows of a primary-key table")
             source, schema = keyed.as_stored(snapshot, layout.storage, sources[0])
-            sources, stats = (source,), stats_columns(schemas[rows[0]["schema_id"]])
+            sources, stats = (source,), stats_columns(sources_of.schemas[rows[0]["schema_id"]])
         folder = rows[0]["path"].rpartition("/")[0]
         layout.storage.check_target(f"{folder}/new")
         task = RewriteTask(
@@ -85,30 +91,56 @@ def _schema(snapshot: PaimonSnapshot, stored: Sequence[Schema]) -> pa.Schema:
     return pa.schema(arrow_fields(snapshot), known[0] if all(known) else None)
 
 
-def _sources(
-    layout: Layout, snapshot: PaimonSnapshot, bins: Sequence[RewriteBin], schemas: dict[int, Schema]
-) -> Iterator[tuple[dict[str, Any], SourceFile]]:
-    """The files that the bins name. Only these become Python objects, since a table may have many more.
+def barred(layout: Layout, snapshot: PaimonSnapshot) -> dict[str, Any]:
+    """See ``Snapshot.barred``: of the files of an append table. Reads the schemas of older files.
 
-    schemas : known schemas by id; missing ones are added.
+    A file without live rows has no reason: it is removed without being read.
     """
-    paths = strings(sorted({key.path for wanted in bins for key in wanted.inputs}))
-    chosen = snapshot.files.filter(pc.is_in(snapshot.files["path"], value_set=paths))
-    shapes: dict[int, pa.Schema | None] = {}
-    options = snapshot.options
-    # A new ORC file may as well have the blanks of the old one, as long as its readers strip them.
-    pads = format_of(snapshot) == "orc"
-    stripped = [each for each in snapshot.table_schema.fields if not (pads and holds(each.type, "CHAR"))]
-    for row in chosen.select([*COLUMNS, *lineage.COLUMNS, "partition"]).to_pylist():
-        schema_id = row["schema_id"]
-        if schema_id not in shapes:
-            if schema_id not in schemas:
-                schemas[schema_id] = read_schema(layout, schema_id)
-            newest, stored = (with_lineage(each, options) for each in (snapshot.table_schema, schemas[schema_id]))
-            shapes[schema_id] = _shape(newest, stored)
-        source = source_of(layout, snapshot, row)
-        source = unpadded(source, schemas[schema_id], stripped)
-        yield row, replace(source, schema=shapes[schema_id], row_defaults=lineage.row_defaults(row, options))
+    files, sources = snapshot.files, _Sources(layout, snapshot)
+    kinds = np.zeros(files.num_rows, np.int64)
+    for number, suffix in enumerate((".parquet", ".orc", ".avro"), 1):
+        kinds[flags(pc.ends_with(files["file_name"], suffix))] = number
+    codes, first, of = np.unique(files["schema_id"].to_numpy() * 4 + kinds, return_index=True, return_inverse=True)
+    full = flags(pc.equal(files["deleted_rows"], files["physical_rows"]))
+    found: dict[str, Any] = {}
+    for code, row in zip(range(len(codes)), _rows(files.take(first)), strict=True):
+        try:
+            check_instants(snapshot, [sources.of(row).format])
+        except RefusedError as error:
+            other = run("engine-sql", f"{snapshot.table} purge")
+            reason = f"{error.message}: only Paimon rewrites it, {other}"
+            found[reason] = found.get(reason, False) | ((of == code) & ~full)
+    return {reason: mask for reason, mask in found.items() if mask.any()}
+
+
+def _rows(files: pa.Table) -> list[dict[str, Any]]:
+    return files.select([*COLUMNS, *lineage.COLUMNS, "partition"]).to_pylist()  # type: ignore[no-any-return]
+
+
+class _Sources:
+    """Files to rewrite, with the newest columns under their names in each file."""
+
+    def __init__(self, layout: Layout, snapshot: PaimonSnapshot) -> None:
+        self._layout, self._snapshot = layout, snapshot
+        self.schemas = {snapshot.table_schema.id: snapshot.table_schema}
+        self._shapes: dict[int, pa.Schema | None] = {}
+        # A new ORC file may as well have the blanks of the old one, as long as its readers strip them.
+        pads = format_of(snapshot) == "orc"
+        self._stripped = [each for each in snapshot.table_schema.fields if not (pads and holds(each.type, "CHAR"))]
+
+    def of(self, row: Mapping[str, Any]) -> SourceFile:
+        """The file of a row of :func:`_rows`. Raises RefusedError: it can't be read as the newest schema."""
+        snapshot, schema_id = self._snapshot, row["schema_id"]
+        source, options = source_of(self._layout, snapshot, row), snapshot.options
+        if schema_id not in self.schemas:
+            self.schemas[schema_id] = read_schema(self._layout, schema_id)
+        if options.primary_key:
+            return source  # it is copied as it is
+        if schema_id not in self._shapes:
+            newest, stored = (with_lineage(each, options) for each in (snapshot.table_schema, self.schemas[schema_id]))
+            self._shapes[schema_id] = _shape(newest, stored)
+        source = unpadded(source, self.schemas[schema_id], self._stripped)
+        return replace(source, schema=self._shapes[schema_id], row_defaults=lineage.row_defaults(row, options))
 
 
 def _shape(newest: Schema, stored: Schema) -> pa.Schema | None:

@@ -68,6 +68,7 @@ def scan_tasks(layout: Layout, snapshot: PaimonSnapshot, columns: Sequence[str] 
     RefusedError : rows must be merged or otherwise derived, or a file has another format. The message has the reason.
     """
     wanted = _selected(snapshot, columns)
+    check_opened(snapshot)
     chosen = replace(snapshot.table_schema, fields=wanted)
     # Paimon reads an older snapshot with the current options. The options of that time show whether this is right.
     for options in (snapshot.properties, chosen.options):
@@ -80,6 +81,23 @@ def scan_tasks(layout: Layout, snapshot: PaimonSnapshot, columns: Sequence[str] 
         scan.side_by_side(row, parts[row["path"]]) if row["path"] in parts else scan.plain(row)
         for row in _rows(snapshot)
     ]
+
+
+def check_opened(snapshot: PaimonSnapshot) -> None:
+    """Refuse the newest snapshot if the table's options make Paimon's readers open something else.
+
+    Raises
+    ------
+    RefusedError : the message names the options.
+    """
+    if snapshot.elsewhere:
+        named = ", ".join(f"{name}={value}" for name, value in snapshot.elsewhere.items())
+        raise RefusedError(
+            f"Paimon's readers do not open the newest snapshot, but what the table's options name ({named})",
+            table=snapshot.table,
+            version=snapshot.version,
+            next_step="name the snapshot to read, or take the options from the table and give them to its readers",
+        )
 
 
 class _Scan:

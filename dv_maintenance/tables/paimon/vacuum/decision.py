@@ -12,7 +12,7 @@ from dv_maintenance.errors import ConflictError, DvMaintenanceError
 from dv_maintenance.tables.paimon.layout import Layout
 from dv_maintenance.tables.paimon.vacuum import expiry
 from dv_maintenance.tables.paimon.vacuum.changelogs import NOTHING, ChangelogPlan, changelog_plan, refuse_overwrite
-from dv_maintenance.tables.paimon.vacuum.expiry import Rules, Stamp, first_kept
+from dv_maintenance.tables.paimon.vacuum.expiry import Rules, Stamp, first_kept, oldest_shown
 from dv_maintenance.tables.paimon.vacuum.holders import Branch, Holders, Ref, changes_in_deltas, moved
 from dv_maintenance.tables.paimon.vacuum.retention import Retention
 
@@ -36,24 +36,36 @@ class Terms:
     retention : how long snapshots, changelogs and unnamed files are kept.
     now : epoch milliseconds.
     pins : ids of snapshots that must be kept.
+    options : of the table, with which its readers do not open the newest snapshot.
     """
 
     layout: Layout
     retention: Retention
     now: int
     pins: frozenset[int]
+    options: Mapping[str, str]
 
     @property
     def rules(self) -> Rules:
         return Rules(self.now - self.retention.kept_for, self.retention.least, self.retention.most)
 
     def holds(self, holders: Holders) -> Mapping[str, int]:
-        """The consumers and pins that keep snapshots, each with its snapshot."""
+        """The consumers, pins and options that keep snapshots, each with its snapshot."""
         changelogs = self.retention.changelogs
         consumers = {} if changelogs is not None and changelogs.alone_consumed else holders.consumers
         # Snapshots expire oldest first, so a pin keeps all snapshots after it, too.
         pins = self.pins & holders.branches[self.layout.branch].snapshots.keys()
-        return {**consumers, **{f"pin {number}": number for number in pins}}
+        shown = self.shown(holders)
+        return {
+            **consumers,
+            **{f"pin {number}": number for number in pins},
+            **({} if shown is None else {"the table's options": shown}),
+        }
+
+    def shown(self, holders: Holders) -> int | None:
+        """See ``expiry.oldest_shown``."""
+        own = holders.branches[self.layout.branch]
+        return oldest_shown(self.options, _stamps(own), own.tags)
 
     def first_kept(self, holders: Holders) -> int:
         return first_kept(_stamps(holders.branches[self.layout.branch]), self.rules, self.holds(holders))
@@ -91,7 +103,10 @@ class Decision:
     def reasons(self) -> Mapping[int, str]:
         """Id of each kept snapshot -> why it is kept."""
         terms, stamps = self.terms, _stamps(self.branch)
-        return expiry.reasons(stamps, terms.rules, terms.holds(self.holders), terms.pins) if stamps else {}
+        if not stamps:
+            return {}
+        shown = terms.shown(self.holders)
+        return expiry.reasons(stamps, terms.rules, terms.holds(self.holders), terms.pins, shown)
 
     def kept_changelogs(self) -> Mapping[int, Ref]:
         """The changelogs of this branch after the vacuum."""

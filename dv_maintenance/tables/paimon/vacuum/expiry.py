@@ -15,7 +15,7 @@ A changelog that outlives its snapshot expires by its own age, as in Paimon: rea
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
@@ -25,7 +25,10 @@ from dv_maintenance.tables.reach.needed import pinned
 CURRENT: Final = "in the newest snapshot"
 RECENT: Final = "in a snapshot that was the newest one inside the retention"
 AMONG_THE_NEWEST: Final = "in one of the newest snapshots, which the table keeps (snapshot.num-retained.min)"
+SHOWN: Final = "in a snapshot that the table's own options show to readers"
 CONSUMED: Final = "in a snapshot that a consumer has yet to read, or that comes after a pinned one"
+
+_DIGITS: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,28 @@ class Rules:
     cutoff: int
     least: int
     most: int | None = None
+
+
+def oldest_shown(options: Mapping[str, str], stamps: Sequence[Stamp], tags: Collection[str]) -> int | None:
+    """The oldest snapshot that these options (``Options.elsewhere``) make readers open; ``None`` if they open none, or
+    what is kept anyway. Of options that are not resolved here, it is the oldest of all.
+
+    stamps : of all snapshots, oldest first.
+    """
+    shown: set[int] = set()
+    for name, value in options.items():
+        if name in {"scan.tag-name", "scan.file-creation-time-millis", "scan.primary-branch", "branch"}:
+            continue
+        if name == "scan.version" and value in tags:
+            continue
+        number = int(value) if value.isascii() and value.isdecimal() and len(value) < _DIGITS else None
+        if name in {"scan.snapshot-id", "scan.version"} and number is not None:
+            shown |= {number} & {stamp.id for stamp in stamps}
+        elif name == "scan.timestamp-millis" and number is not None:
+            shown |= set([stamp.id for stamp in stamps if stamp.timestamp <= number][-1:])
+        elif stamps:
+            shown.add(stamps[0].id)
+    return min(shown, default=None)
 
 
 def first_kept(stamps: Sequence[Stamp], rules: Rules, consumers: Mapping[str, int]) -> int:
@@ -84,9 +109,13 @@ def first_changelog(stamps: Sequence[Stamp], newest: int, rules: Rules, consumer
 
 
 def reasons(
-    stamps: Sequence[Stamp], rules: Rules, consumers: Mapping[str, int], pins: frozenset[int] = frozenset()
+    stamps: Sequence[Stamp],
+    rules: Rules,
+    consumers: Mapping[str, int],
+    pins: frozenset[int] = frozenset(),
+    shown: int | None = None,
 ) -> dict[int, str]:
-    """Id of each kept snapshot -> why it is kept. ``consumers`` must include ``pins``."""
+    """Id of each kept snapshot -> why it is kept. ``consumers`` must include ``pins`` and ``shown``."""
     first, newest = first_kept(stamps, rules, consumers), stamps[-1].id
     found = {}
     for stamp in stamps:
@@ -98,6 +127,8 @@ def reasons(
             found[stamp.id] = AMONG_THE_NEWEST
         elif stamp.id in pins:
             found[stamp.id] = pinned(stamp.id, "snapshot")
+        elif stamp.id == shown:
+            found[stamp.id] = SHOWN
         elif consumers and stamp.id >= min(consumers.values()):
             found[stamp.id] = CONSUMED
         else:

@@ -60,7 +60,7 @@ from dv_maintenance.errors import ConflictError, DvMaintenanceError, RefusedErro
 from dv_maintenance.storage import FileInfo, Storage
 from dv_maintenance.tables.guard import VACUUM_DEFAULTS, VacuumRequest
 from dv_maintenance.tables.model import ExpiredFile
-from dv_maintenance.tables.paimon.features import check_known_kind
+from dv_maintenance.tables.paimon.features import Options, check_known_kind
 from dv_maintenance.tables.paimon.layout import Layout, table_layout
 from dv_maintenance.tables.paimon.log.schema import Schema, newest_schema
 from dv_maintenance.tables.paimon.vacuum.decision import Decision, MovedError, Terms, conflict, decide
@@ -118,7 +118,8 @@ def vacuum(storage: Storage, request: VacuumRequest = VACUUM_DEFAULTS) -> Vacuum
         attempts += 1
         schema = newest_schema(layout)
         retention = _retention(layout, schema, request.retention, allow_short=request.allow_short_retention)
-        terms = Terms(layout, retention, now, frozenset(request.guard.versions))
+        shown = Options(schema.options, bool(schema.primary_keys)).elsewhere(layout.branch)
+        terms = Terms(layout, retention, now, frozenset(request.guard.versions), shown)
         try:
             return run(_Rules(terms, schema, request), request.guard, dry_run=request.dry_run, now=now)
         except MovedError as error:
