@@ -369,7 +369,10 @@ class _Running:
         if self._only_deletes:
             once = f.when(f.col(live.file).isNull(), f.monotonically_increasing_id())
             joined = joined.withColumn(insert, once).dropDuplicates([live.file, live.row, insert])
-        values = [stored(joined, self._values(clause, snapshot, rules), types) for clause in self.merge.clauses]
+        values = [
+            stored(joined, self._values(clause, snapshot, rules), types, castable=rules.castable)
+            for clause in self.merge.clauses
+        ]
         clause_is = [f.col(clause_no) == number for number in range(len(values))]
 
         def used(column: Column) -> Column:

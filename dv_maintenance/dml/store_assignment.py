@@ -1,10 +1,13 @@
 """Casts of new values to the types of their columns: Spark's rules of store assignment, as in delta-spark's UPDATE and
-MERGE.
+MERGE, or in Spark's own.
 
 delta-spark (``UpdateExpressionsSupport.castIfNeeded``) casts by ``spark.sql.storeAssignmentPolicy``, whatever the ANSI
 mode of the session. Under ANSI, the default, a value that does not fit is an error; under LEGACY it wraps or becomes
 null; under STRICT only casts that lose nothing are allowed. delta-spark matches fields of structs by name, Spark's cast
 by position: if the results would differ, the value is refused here.
+
+Where Spark's own UPDATE and MERGE write a table, as with Iceberg (``TableOutputResolver``), the types decide before the
+values: under ANSI a text becomes no number, no date and no boolean, and LEGACY is not allowed.
 """
 
 from __future__ import annotations
@@ -25,24 +28,38 @@ _ANSI: Final = "spark.sql.ansi.enabled"
 _FOLLOWS_ANSI: Final = "spark.databricks.delta.updateAndMergeCastingFollowsAnsiEnabledFlag"
 
 
-def stored(rows: DataFrame, values: Mapping[str, str], types: StructType) -> dict[str, Column]:
+def stored(rows: DataFrame, values: Mapping[str, str], types: StructType, *, castable: bool) -> dict[str, Column]:
     """``values``, SQL over ``rows`` by column, cast to the columns' ``types``.
+
+    castable : as in ``RowRules``.
 
     Raises
     ------
     RefusedError : a struct whose fields are not those of the column in the same order; under STRICT a value of another
-        type.
+        type; unless ``castable``, a type that Spark does not store in the column's, and the policy LEGACY.
     """
     from pyspark.sql import functions as f
 
     session = rows.sparkSession
-    strict = _conf(session, _POLICY, "ANSI").upper() == "STRICT" and not _follows_ansi(session)
-    seen = [name for name in values if strict or _has_struct(types[name].dataType)]
+    policy = _conf(session, _POLICY, "ANSI").upper()
+    if policy == "LEGACY" and not castable:
+        raise RefusedError(
+            f"{_POLICY} is LEGACY, which Spark does not allow for such a table",
+            next_step=f"set {_POLICY} to ANSI in the session",
+        )
+    strict = policy == "STRICT" and not (castable and _follows_ansi(session))
+    seen = [name for name in values if strict or not castable or _has_struct(types[name].dataType)]
     # The analyzer's types, under numbers as aliases, since names may differ only in case.
     given = rows.select(*[f.expr(values[name]).alias(f"_{at}") for at, name in enumerate(seen)]).schema if seen else ()
     for name, found in zip(seen, given, strict=True):
         _check(name, found.dataType, types[name].dataType, strict)
-    mode = _mode(session)
+        if not castable and not _assignable(found.dataType, types[name].dataType):
+            raise RefusedError(
+                f"column {name} is {types[name].dataType.simpleString()}, but its new value "
+                f"{found.dataType.simpleString()}, which Spark does not store in it",
+                next_step="cast the value to the column's type",
+            )
+    mode = _mode(session) if castable else _session_mode(session, "ansi")
     return {name: _cast(session, f.expr(sql), types[name].dataType, mode) for name, sql in values.items()}
 
 
@@ -60,6 +77,24 @@ def _check(name: str, given: DataType, wanted: DataType, strict: bool) -> None:
             f"column {name} is {wanted.simpleString()}, but its new value {given.simpleString()}: {_POLICY} is STRICT",
             next_step="cast the value to the column's type",
         )
+
+
+def _assignable(given: DataType, wanted: DataType) -> bool:
+    """``Cast.canANSIStoreAssign`` of Spark. Fields of structs have the same names, see :func:`_same_fields`."""
+    from pyspark.sql import types as t
+
+    if given == wanted or isinstance(given, t.NullType):
+        return True
+    if isinstance(given, t.ArrayType) and isinstance(wanted, t.ArrayType):
+        return _assignable(given.elementType, wanted.elementType)
+    if isinstance(given, t.MapType) and isinstance(wanted, t.MapType):
+        return _assignable(given.keyType, wanted.keyType) and _assignable(given.valueType, wanted.valueType)
+    if isinstance(given, t.StructType) and isinstance(wanted, t.StructType):
+        pairs = zip(given.fields, wanted.fields, strict=True)
+        return all(_assignable(one.dataType, other.dataType) for one, other in pairs)
+    if isinstance(wanted, t.StringType):
+        return not isinstance(given, (t.ArrayType, t.MapType, t.StructType))
+    return any(isinstance(given, kind) and isinstance(wanted, kind) for kind in (t.NumericType, t.DatetimeType))
 
 
 def _has_struct(kind: DataType) -> bool:
@@ -91,7 +126,10 @@ def _mode(session: SparkSession) -> Mode | None:
     """The evaluation mode of casts; ``None``: the session's own."""
     if _follows_ansi(session):
         return None
-    wanted: Mode = "legacy" if _conf(session, _POLICY, "ANSI").upper() == "LEGACY" else "ansi"
+    return _session_mode(session, "legacy" if _conf(session, _POLICY, "ANSI").upper() == "LEGACY" else "ansi")
+
+
+def _session_mode(session: SparkSession, wanted: Mode) -> Mode | None:
     return None if (_conf(session, _ANSI, "true") == "true") == (wanted == "ansi") else wanted
 
 

@@ -143,6 +143,40 @@ def test_update_and_merge(engine: IcebergEngine, partitioned: str) -> None:
         assert engine.rows("t") == rows
 
 
+ASSIGNED = {
+    "n": ("'7'", "3.7", "TRUE", "DATE '2026-01-01'", "id + 3000000000", "NULL"),
+    "v": ("5", "day", "TRUE"),
+    "day": ("'2026-05-05'", "TIMESTAMP '2026-05-05 01:02:03'", "1"),
+    "flag": ("'true'", "1"),
+    "raw": ("'abc'",),
+    "many": ("array('1')", "array(1L)"),
+    "inside": ("named_struct('a', '1')", "named_struct('a', 1.5)"),
+}
+
+
+@pytest.mark.parametrize("policy", ["ANSI", "LEGACY"])
+def test_values_of_other_types(engine: IcebergEngine, policy: str) -> None:
+    """What Spark stores in a column is stored the same, and what it refuses is refused."""
+    for name in ("t", "twin"):
+        engine.sql(
+            "CREATE TABLE {t} (id BIGINT, n INT, v STRING, day DATE, flag BOOLEAN, raw BINARY, many ARRAY<INT>, "
+            "inside STRUCT<a: INT>) USING iceberg TBLPROPERTIES ('format-version' = '3')",
+            name,
+        )
+        engine.sql("INSERT INTO {t} (id, day) VALUES (1, DATE '2020-01-01')", name)
+    setting = "spark.sql.storeAssignmentPolicy"
+    engine.session.conf.set(setting, policy)
+    for column, value in [(column, value) for column, values in ASSIGNED.items() for value in values]:
+        try:
+            engine.sql(f"UPDATE {{t}} SET {column} = {value}", "twin")
+        except Exception:  # noqa: BLE001: the engine's, of many classes
+            with pytest.raises(DvMaintenanceError):
+                update(ours(engine, "t"), engine.session, {column: value})
+        else:
+            update(ours(engine, "t"), engine.session, {column: value})
+        assert contents(engine, "t") == contents(engine, "twin"), (column, value)
+
+
 def inserted(engine: IcebergEngine, name: str, values: dict[str, str]) -> None:
     source = f"SELECT {values['id']} AS id"
     merge(ours(engine, name), engine.session, source, "target.id = source.id").when_not_matched_insert(values).execute()
