@@ -78,7 +78,6 @@ _NO_CONDITIONS: Final = {"collations": "conditions would compare strings by thei
 _NO_NEW_ROWS: Final = {
     **_NO_DELETE,
     **_NO_CONDITIONS,
-    "icebergCompatV3": "new rows are not written in its layout here",
     **dict.fromkeys(sorted(SHREDDING), "shredded variants can't be put together here"),
     "geospatial": "new rows are made in Spark, which passes no shapes to Python",
     "timestampNanos": "new rows are made in Spark, whose timestamps have no nanoseconds",

@@ -34,6 +34,7 @@ from dv_maintenance.tables.delta.log.bulk import dv_id
 from dv_maintenance.tables.delta.log.columns import strings
 from dv_maintenance.tables.delta.log.segment import read_commit
 from dv_maintenance.tables.delta.rows.clustering import clustering_columns
+from dv_maintenance.tables.delta.rows.layout import file_tags
 from dv_maintenance.tables.delta.rows.row_tracking import DOMAIN, assigns_row_ids, numbered
 from dv_maintenance.tables.delta.rows.schema import partition_physical_names
 from dv_maintenance.tables.delta.rows.stats import stats_json
@@ -331,7 +332,9 @@ class _Commit:
         if kind == "cdc":
             return {"cdc": {**body, "dataChange": False}}
         stats = stats_json(new.output, self.base.metadata, clustering_columns(self.base.domains))
-        return {"add": {**body, "modificationTime": new.output.modified, "dataChange": True, "stats": stats}}
+        add = {**body, "modificationTime": new.output.modified, "dataChange": True, "stats": stats}
+        tags = file_tags(self.base.protocol)
+        return {"add": {**add, "tags": tags} if tags else add}
 
 
 def _within(positions: DeletionVector, rows: int | None) -> bool:
