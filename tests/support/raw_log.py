@@ -1,16 +1,28 @@
-"""Logs written by hand, byte for byte where a test wants that. Nothing of the package under test writes here."""
+"""Delta logs written by hand, byte for byte where a test wants that. Nothing of the package under test writes here.
+
+``LogWriter`` numbers its commits and has the data files too, of a few bytes, at times of one's choice.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
+from uuid import UUID, uuid4
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dv_maintenance.storage import Storage
+from dv_maintenance.dv import z85
+from dv_maintenance.dv.descriptor import dv_file_path
+from dv_maintenance.storage import RawName, Storage
+
+HOUR = 3_600_000
+NOW = 1_700_000_000_000  # epoch milliseconds
+SIZE = 100
 
 Action = dict[str, Any]
 
@@ -93,7 +105,7 @@ def dv(place: str = "0123456789abcdefghij", offset: int | None = 1, rows: int = 
 
 
 def add(path: str, descriptor: Action | None = None, *, rows: int | None = 10, **more: Any) -> Action:
-    body: Action = {"path": path, "partitionValues": {}, "size": 100, "modificationTime": 7, "dataChange": True}
+    body: Action = {"path": path, "partitionValues": {}, "size": SIZE, "modificationTime": 7, "dataChange": True}
     if rows is not None:
         body["stats"] = json.dumps({"numRecords": rows})
     if descriptor:
@@ -101,13 +113,20 @@ def add(path: str, descriptor: Action | None = None, *, rows: int | None = 10, *
     return {"add": {**body, **more}}
 
 
-def remove(path: str, descriptor: Action | None = None, **more: Any) -> Action:
-    body: Action = {"path": path, "deletionTimestamp": 9, "dataChange": True, **more}
+def remove(path: str, descriptor: Action | None = None, *, at: int | None = 9, **more: Any) -> Action:
+    body: Action = {"path": path, "dataChange": True, **more}
+    if at is not None:
+        body["deletionTimestamp"] = at
     return {"remove": {**body, "deletionVector": descriptor} if descriptor else body}
+
+
+def encoded(path: str) -> str:
+    return quote(path, safe="/=")
 
 
 class RawLog:
     def __init__(self, path: Path) -> None:
+        self.path = path
         self.log = path / "_delta_log"
         self.log.mkdir(parents=True)
         self.storage = Storage(str(path))
@@ -124,7 +143,7 @@ class RawLog:
     def json(self, name: str, *actions: Action, at: int | None = None) -> Path:
         file = self.put(name, "".join(json.dumps(action) + "\n" for action in actions))
         if at is not None:
-            os.utime(file, ns=(at * 10**6, at * 10**6))
+            _date(file, at)
         return file
 
     def start(self, *actions: Action) -> None:
@@ -142,6 +161,91 @@ class RawLog:
 
     def hint(self, version: int) -> None:
         self.put("_last_checkpoint", json.dumps({"version": version, "size": 1}))
+
+
+class LogWriter(RawLog):
+    """A table at ``path``. Times are epoch milliseconds; paths are decoded and relative."""
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        partitions: tuple[str, ...] = (),
+        configuration: Mapping[str, str] | None = None,
+        schema: list[Action] | None = None,
+        at: int = NOW - 1000 * HOUR,
+        min_versions: tuple[int, int] | None = None,
+    ) -> None:
+        super().__init__(path)
+        self.version = -1
+        self.started = at
+        fields = schema or [
+            {"name": name, "type": "string", "nullable": True, "metadata": {}} for name in ("id", *partitions)
+        ]
+        features = ["deletionVectors"] + (["columnMapping"] if schema else [])
+        reader, writer = min_versions or (3, 7)
+        protocol: Action = {"minReaderVersion": reader, "minWriterVersion": writer}
+        if min_versions is None:
+            protocol |= {"readerFeatures": features, "writerFeatures": features}
+        # A checkpoint would drop tombstones by the real clock, which is not the one that tests play at.
+        properties = {"delta.enableDeletionVectors": "true", "delta.checkpointInterval": "1000000"}
+        about = metadata({"type": "struct", "fields": fields}, partitions, **properties, **(configuration or {}))
+        about["metaData"]["id"] = str(uuid4())
+        self.append({"protocol": protocol}, about, at=at)
+
+    def append(self, *actions: Action, at: int, operation: str = "WRITE") -> int:
+        """The next commit."""
+        self.version += 1
+        info = {"commitInfo": {"timestamp": at, "operation": operation, "operationParameters": {}}}
+        self.commit(self.version, info, *actions, at=at)
+        return self.version
+
+    def touch(self, path: str, at: int, body: str = "x" * SIZE) -> str:
+        file = self.path / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(body)
+        _date(file, at)
+        return path
+
+    def data(self, at: int, folder: str = "") -> str:
+        """A new data file; returns its path."""
+        return self.touch(f"{folder}/part-0-{uuid4()}.parquet".lstrip("/"), at)
+
+    def dv(self, at: int, kind: str = "u", prefix: str = "", uuid: UUID | None = None, offset: int = 1) -> Action:
+        """A descriptor, and its file. With the ``uuid`` of an earlier one it is another DV of the same file."""
+        if kind == "i":
+            text, offset_field = z85.encode(os.urandom(32)), {}
+        else:
+            uuid = uuid or uuid4()
+            path = self.touch(dv_file_path(prefix, uuid), at)
+            text = prefix + z85.encode(uuid.bytes) if kind == "u" else self.storage.uri_of(path)
+            offset_field = {"offset": offset}
+        return {"storageType": kind, "pathOrInlineDv": text, **offset_field, "sizeInBytes": 30, "cardinality": 1}
+
+    def dv_path(self, dv: Action) -> str | None:
+        if dv["storageType"] == "i":
+            return None
+        text = dv["pathOrInlineDv"]
+        if dv["storageType"] == "p":
+            return self.storage.path_of(RawName(text))
+        return dv_file_path(text[:-20], UUID(bytes=z85.decode(text[-20:])))
+
+    def files(self) -> set[str]:
+        """Everything outside the log."""
+        found = (file.relative_to(self.path).as_posix() for file in self.path.rglob("*") if not file.is_dir())
+        return {path for path in found if not path.startswith("_delta_log/")}
+
+    def settle(self, at: int) -> None:
+        """Give the commits that a vacuum wrote the time that the test plays at."""
+        versions = {int(file.stem): file for file in self.log.glob("*.json") if file.stem.isdigit()}
+        for version, file in versions.items():
+            if version > self.version:
+                _date(file, at)
+        self.version = max(versions)
+
+
+def _date(file: Path, at: int) -> None:
+    os.utime(file, ns=(at * 10**6, at * 10**6))
 
 
 def _arrow(value: Any, type: pa.DataType) -> Any:

@@ -6,7 +6,7 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from support.log_writer import HOUR, NOW, Action, LogWriter, add, encoded, remove
+from support.raw_log import HOUR, NOW, Action, LogWriter, add, encoded, remove
 
 from dv_maintenance.errors import DamagedTableError
 from dv_maintenance.storage import Storage
@@ -42,7 +42,7 @@ def expired(table: LogWriter, cutoff: int = CUTOFF, scope: Scope | None = None) 
 
 def test_live_files_stay_whatever_their_age_and_orphans_go_by_it(table: LogWriter) -> None:
     live, orphan, young = table.data(OLD), table.data(OLD), table.data(RECENT)
-    table.commit(add(live), at=OLD)
+    table.append(add(live), at=OLD)
     assert expired(table) == {orphan}
     assert expired(table, NOW) == {orphan, young}
 
@@ -52,17 +52,17 @@ def test_live_files_stay_whatever_their_age_and_orphans_go_by_it(table: LogWrite
 )
 def test_a_tombstone_protects_until_it_expires(table: LogWriter, deleted_at: int | None, goes: bool) -> None:
     path, dv = table.data(OLD), table.dv(OLD)
-    table.commit(add(path, dv), at=OLD)
-    table.commit(remove(path, deleted_at, dv), at=OLD)
+    table.append(add(path, dv), at=OLD)
+    table.append(remove(path, dv, at=deleted_at), at=OLD)
     assert expired(table) == ({path, table.dv_path(dv)} if goes else set())
 
 
 @pytest.mark.parametrize(("kind", "prefix"), [("u", ""), ("u", "a%b"), ("u", "x/y"), ("p", ""), ("p", "part one/ü")])
 def test_a_live_dv_file_of_every_kind_stays(table: LogWriter, kind: str, prefix: str) -> None:
     path, dv = table.data(OLD), table.dv(OLD, kind, prefix)
-    table.commit(add(path, dv), at=OLD)
+    table.append(add(path, dv), at=OLD)
     assert expired(table) == set()
-    table.commit(remove(path, OLD, dv), add(path), at=OLD)
+    table.append(remove(path, dv, at=OLD), add(path), at=OLD)
     assert expired(table) == {table.dv_path(dv)}
 
 
@@ -71,10 +71,10 @@ def test_a_dv_file_stays_while_any_of_its_dvs_is_needed(table: LogWriter) -> Non
     first, second = table.data(OLD), table.data(OLD)
     dvs = [table.dv(OLD, uuid=uuid, offset=1), table.dv(OLD, uuid=uuid, offset=50)]
     file = table.dv_path(dvs[0])
-    table.commit(add(first, dvs[0]), add(second, dvs[1]), at=OLD)
-    table.commit(remove(first, OLD, dvs[0]), at=OLD)
+    table.append(add(first, dvs[0]), add(second, dvs[1]), at=OLD)
+    table.append(remove(first, dvs[0], at=OLD), at=OLD)
     assert expired(table) == {first}, "the other DV of the file is live"
-    table.commit(remove(second, RECENT, dvs[1]), at=RECENT)
+    table.append(remove(second, dvs[1], at=RECENT), at=RECENT)
     assert expired(table) == {first}, "and then inside the retention"
     assert expired(table, NOW) == {first, second, file}
 
@@ -82,29 +82,29 @@ def test_a_dv_file_stays_while_any_of_its_dvs_is_needed(table: LogWriter) -> Non
 def test_a_file_named_by_a_relative_and_by_an_absolute_dv_stays_for_either(table: LogWriter) -> None:
     first, second, uuid = table.data(OLD), table.data(OLD), uuid4()
     relative, absolute = table.dv(OLD, "u", uuid=uuid), table.dv(OLD, "p", uuid=uuid)
-    table.commit(add(first, relative), add(second, absolute), at=OLD)
-    table.commit(remove(first, OLD, relative), add(first), at=OLD)
+    table.append(add(first, relative), add(second, absolute), at=OLD)
+    table.append(remove(first, relative, at=OLD), add(first), at=OLD)
     assert expired(table) == set()
 
 
 def test_a_replaced_dv_takes_its_file_along_and_not_the_data(table: LogWriter) -> None:
     path, old, new = table.data(OLD), table.dv(OLD), table.dv(OLD)
-    table.commit(add(path, old), at=OLD)
-    table.commit(remove(path, OLD, old), add(path, new), at=OLD)
+    table.append(add(path, old), at=OLD)
+    table.append(remove(path, old, at=OLD), add(path, new), at=OLD)
     assert expired(table) == {table.dv_path(old)}
 
 
 def test_an_inline_dv_has_no_file(table: LogWriter) -> None:
     path, inline = table.data(OLD), table.dv(OLD, "i")
-    table.commit(add(path, inline), at=OLD)
-    table.commit(remove(path, RECENT, inline), add(path), at=RECENT)
+    table.append(add(path, inline), at=OLD)
+    table.append(remove(path, inline, at=RECENT), add(path), at=RECENT)
     assert expired(table) == set()
 
 
 def test_a_dv_tombstone_names_a_dv_file_by_its_path(table: LogWriter) -> None:
     file = table.dv_path(table.dv(OLD))
     assert file
-    table.commit(remove(file, RECENT), at=RECENT)
+    table.append(remove(file, at=RECENT), at=RECENT)
     assert expired(table) == set()
     assert expired(table, NOW) == {file}
 
@@ -124,9 +124,9 @@ def test_a_live_file_stays_however_the_log_spells_it(table: LogWriter, name: str
         "dotted": f"./x/..//{encoded(name)}",
         "as it is": name,
     }[how]
-    table.commit(add(raw), at=OLD)
+    table.append(add(raw), at=OLD)
     assert expired(table) == set()
-    table.commit(remove(raw, OLD), at=OLD)
+    table.append(remove(raw, at=OLD), at=OLD)
     assert expired(table) == {name}
 
 
@@ -135,13 +135,13 @@ def test_names_differ_by_case(table: LogWriter) -> None:
     table.touch("part.parquet", OLD)
     if len(table.files()) < 2:
         pytest.skip("this file system takes the two names for one")
-    table.commit(add("Part.parquet"), at=OLD)
+    table.append(add("Part.parquet"), at=OLD)
     assert expired(table) == {"part.parquet"}
 
 
 def test_a_table_reached_by_a_link_keeps_what_the_log_names_by_the_other_way(table: LogWriter, tmp_path: Path) -> None:
     path, other = table.data(OLD, "p=1"), table.data(OLD)
-    table.commit(add(table.storage.uri_of(path)), at=OLD)
+    table.append(add(table.storage.uri_of(path)), at=OLD)
     (tmp_path / "link").symlink_to(table.path)
     table.storage = Storage(str(tmp_path / "link"))
     assert expired(table) == {other}
@@ -179,8 +179,8 @@ def test_hidden_foreign_and_nested_files_are_left_alone(table: LogWriter) -> Non
 
 def test_a_file_of_an_odd_name_goes_if_the_log_once_named_it(table: LogWriter) -> None:
     table.touch("chunk.bin", OLD)
-    table.commit(add("chunk.bin"), at=OLD)
-    table.commit(remove("chunk.bin", OLD), at=OLD)
+    table.append(add("chunk.bin"), at=OLD)
+    table.append(remove("chunk.bin", at=OLD), at=OLD)
     assert expired(table) == {"chunk.bin"}
 
 
@@ -194,7 +194,7 @@ def test_folders_of_partition_columns_are_not_hidden(table: LogWriter) -> None:
 def test_change_data_goes_by_its_age_alone(table: LogWriter) -> None:
     old, deep, young = (table.data(at, f"_change_data{sub}") for at, sub in ((OLD, ""), (OLD, "/p=1"), (RECENT, "")))
     change = {"cdc": {"path": old, "partitionValues": {}, "size": 1, "dataChange": False}}
-    table.commit(change, at=OLD)
+    table.append(change, at=OLD)
     assert expired(table) == {old, deep}
     assert young in table.files()
 
@@ -207,7 +207,7 @@ def test_iceberg_metadata_is_hidden_where_the_table_is_also_one(table: LogWriter
 
 def test_an_unparsable_needed_dv_stops_the_vacuum(table: LogWriter) -> None:
     path, dv = table.data(OLD), {**table.dv(OLD), "pathOrInlineDv": "too short"}
-    table.commit(add(path), remove(path, RECENT, dv), at=RECENT)
+    table.append(add(path), remove(path, dv, at=RECENT), at=RECENT)
     with pytest.raises(DamagedTableError, match="too few"):
         expired(table)
     assert expired(table, NOW), "an expired one protects nothing"
@@ -215,7 +215,7 @@ def test_an_unparsable_needed_dv_stops_the_vacuum(table: LogWriter) -> None:
 
 def test_a_dv_of_an_unknown_kind_stops_everything(table: LogWriter) -> None:
     path, dv = table.data(OLD), {**table.dv(OLD), "storageType": "r"}
-    table.commit(add(path), remove(path, RECENT, dv), at=RECENT)
+    table.append(add(path), remove(path, dv, at=RECENT), at=RECENT)
     with pytest.raises(DamagedTableError, match="'r'"):
         expired(table)
 
@@ -254,8 +254,8 @@ def test_why_files_are_kept_is_counted(table: LogWriter) -> None:
     table.data(RECENT)
     table.touch("README.md", OLD)
     elsewhere: Action = add(f"s3://bucket/{table.data(OLD)}")
-    table.commit(add(live), add(removed), elsewhere, at=OLD)
-    table.commit(remove(removed, RECENT), at=RECENT)
+    table.append(add(live), add(removed), elsewhere, at=OLD)
+    table.append(remove(removed, at=RECENT), at=RECENT)
     found = rules(table)
     assert found.plan().files == []
     assert sorted((+found.kept).values()) == [1, 1, 1, 1, 1]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 import pytest
-from support.log_writer import NOW, LogWriter, add, encoded, remove
+from support.raw_log import NOW, LogWriter, add, encoded, remove
 
 from dv_maintenance.errors import RefusedError, UnsupportedFeatureError
 from dv_maintenance.storage import Storage
@@ -44,7 +44,7 @@ def test_an_unpartitioned_table_has_one_manifest(tmp_path: Path) -> None:
 
     elsewhere = "s3a://bucket/a%20b/c.parquet"
     names = ["b.parquet", encoded("x y.parquet"), table.storage.uri_of("z%.parquet"), elsewhere]
-    table.commit(*map(add, names), at=NOW)
+    table.append(*map(add, names), at=NOW)
     result = write(table)
     assert (result.version, result.files) == (1, 4)
     root = f"file:{table.path}"
@@ -56,7 +56,7 @@ def test_an_unpartitioned_table_has_one_manifest(tmp_path: Path) -> None:
 @pytest.mark.parametrize("linked", [ROOT, f"{ROOT}/p=1"])
 def test_no_manifest_is_written_or_deleted_through_a_link(tmp_path: Path, linked: str) -> None:
     table = LogWriter(tmp_path / "t", partitions=("p",), at=NOW)
-    table.commit(add(table.data(NOW), None, {"p": "0"}), add(table.data(NOW), None, {"p": "1"}), at=NOW)
+    table.append(*(add(table.data(NOW), partitionValues={"p": p}) for p in "01"), at=NOW)
     outside = tmp_path / "of another table"
     (outside / "p=2").mkdir(parents=True)
     for name in ("manifest", ".manifest.crc", "p=2/manifest"):
@@ -79,7 +79,7 @@ def test_a_partitioned_table_has_one_for_each_partition_and_none_for_others(tmp_
         {"p": "2", "path": ""},
     ]
     names = [table.data(NOW) for _ in partitions]
-    table.commit(*[add(name, None, values) for name, values in zip(names, partitions, strict=True)], at=NOW)
+    table.append(*[add(name, partitionValues=values) for name, values in zip(names, partitions, strict=True)], at=NOW)
     result = write(table)
     lines = [f"file:{table.path}/{name}" for name in names]
     null = f"{ROOT}/p=2/path=__HIVE_DEFAULT_PARTITION__/manifest"
@@ -94,7 +94,7 @@ def test_a_partitioned_table_has_one_for_each_partition_and_none_for_others(tmp_
     (table.path / ROOT / "manifest").write_text("stale")
     note = table.path / ROOT / "p=1/note"
     note.write_text("mine")
-    table.commit(*[remove(name, NOW) for name in names[1:]], at=NOW)
+    table.append(*[remove(name, at=NOW) for name in names[1:]], at=NOW)
     result = write(table)
     assert result.removed == (f"{ROOT}/manifest", f"{ROOT}/p=1/path=y/manifest", null)
     assert list(manifests(table.path)) == [f"{ROOT}/p=1/path=x/manifest"]
@@ -102,7 +102,7 @@ def test_a_partitioned_table_has_one_for_each_partition_and_none_for_others(tmp_
     assert note.exists()
     note.unlink()
 
-    table.commit(remove(names[0], NOW), at=NOW)
+    table.append(remove(names[0], at=NOW), at=NOW)
     assert write(table).manifests == ()
     assert (table.path / ROOT).is_dir(), "readers' tables point here"
 
@@ -127,7 +127,7 @@ def test_what_killed_writers_left_goes_too(tmp_path: Path) -> None:
 
 def test_no_reader_sees_half_a_manifest(tmp_path: Path) -> None:
     table = LogWriter(tmp_path, at=NOW)
-    table.commit(add("a.parquet"), at=NOW)
+    table.append(add("a.parquet"), at=NOW)
     recorder = Recorder()
     with injected(recorder):
         storage = Storage(str(tmp_path))
@@ -151,12 +151,12 @@ def test_in_object_storage_lines_are_uris_of_it() -> None:
 def test_tables_with_dvs_are_refused_and_nothing_is_written(tmp_path: Path) -> None:
     table = LogWriter(tmp_path / "t", at=NOW)
     path, dv = table.data(NOW), table.dv(NOW)
-    table.commit(add(path, dv), add(table.data(NOW)), at=NOW)
+    table.append(add(path, dv), add(table.data(NOW)), at=NOW)
     with pytest.raises(RefusedError, match="1 of 2 files have deletion vectors") as error:
         write(table)
     assert "purge first" in str(error.value.next_step)
     assert not (table.path / ROOT).exists()
-    table.commit(remove(path, NOW, dv), add(path), at=NOW)
+    table.append(remove(path, dv, at=NOW), add(path), at=NOW)
     assert write(table).files == 2
 
 
@@ -168,7 +168,7 @@ def test_column_mapping_is_refused(golden: Path) -> None:
 
 def test_a_name_with_a_line_break_is_refused(tmp_path: Path) -> None:
     table = LogWriter(tmp_path / "t", at=NOW)
-    table.commit(add("a%0Ab.parquet"), at=NOW)
+    table.append(add("a%0Ab.parquet"), at=NOW)
     with pytest.raises(RefusedError, match="line break"):
         write(table)
     assert not (table.path / ROOT).exists()

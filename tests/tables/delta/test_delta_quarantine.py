@@ -11,7 +11,7 @@ from pathlib import Path
 import deltalake
 import pytest
 from support.interleaving import Process
-from support.log_writer import HOUR, LogWriter, add, remove
+from support.raw_log import HOUR, SIZE, LogWriter, add, remove
 
 from dv_maintenance.cli import main
 from dv_maintenance.errors import RefusedError, StorageError
@@ -53,8 +53,10 @@ def make(folder: Path) -> LogWriter:
     place = table.dv_path(dv)
     assert place is not None
     table.touch(place, OLD, "x" * 40)
-    table.commit(add(paths[0], dv), *map(add, paths[1:]), at=OLD)
-    table.commit(remove(paths[0], OLD, dv), *(remove(path, OLD) for path in paths[1:]), add(table.data(OLD)), at=OLD)
+    table.append(add(paths[0], dv), *map(add, paths[1:]), at=OLD)
+    table.append(
+        remove(paths[0], dv, at=OLD), *(remove(path, at=OLD) for path in paths[1:]), add(table.data(OLD)), at=OLD
+    )
     return table
 
 
@@ -74,7 +76,7 @@ def test_there_and_back(table: LogWriter) -> None:
         restore(table.storage, version=1)
     dry = undelete(open_table(str(table.path)), dry_run=True)
     done = undelete(open_table(str(table.path)))
-    assert (dry.files, dry.bytes) == (done.files, done.bytes) == (4, 43)
+    assert (dry.files, dry.bytes) == (done.files, done.bytes) == (4, 3 * SIZE + 40)
     assert table.files() == before
     assert not (table.path / QUARANTINE / report.quarantine.rpartition("/")[2]).exists()
     assert restore(table.storage, version=1).files_after == 3
@@ -182,7 +184,7 @@ def test_what_others_bring_back_meanwhile_is_put_back(tmp_path: Path) -> None:
         begun = Process(str(table.path), run).until(call)
         put_back += bool(aside(table))
         table.version = load_snapshot(table.storage).version
-        version = table.commit(*(each for each in read_commit(table.storage, 1) if "add" in each), at=NOW)
+        version = table.append(*(each for each in read_commit(table.storage, 1) if "add" in each), at=NOW)
         begun.finish()
         if load_snapshot(table.storage).version > version:
             assert begun.error is None

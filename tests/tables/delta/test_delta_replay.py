@@ -30,7 +30,7 @@ commit = st.dictionaries(keys, st.booleans(), max_size=5)
 def action(key: Key, is_add: bool, stamp: int) -> Action:
     path, cardinality = key
     descriptor = None if cardinality is None else dv(rows=cardinality, offset=cardinality)
-    return add(path, descriptor, size=stamp) if is_add else remove(path, descriptor, deletionTimestamp=stamp)
+    return add(path, descriptor, size=stamp) if is_add else remove(path, descriptor, at=stamp)
 
 
 @settings(max_examples=examples(25))

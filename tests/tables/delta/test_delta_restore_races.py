@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from support.interleaving import Process, Watched
-from support.log_writer import HOUR, LogWriter, add, remove
+from support.raw_log import HOUR, SIZE, LogWriter, add, remove
 
 from dv_maintenance.errors import ConflictError, DamagedTableError, DvMaintenanceError, RefusedError
 from dv_maintenance.maintenance.convert import convert
@@ -51,9 +51,9 @@ def make(folder: Path) -> LogWriter:
     path = table.dv_path(dv)
     assert path is not None
     table.touch(path, old, "x" * 40)
-    table.commit(add(paths[0], dv), *map(add, paths[1:]), at=old)
-    table.commit(
-        remove(paths[0], old, dv), *(remove(path, old) for path in paths[1:]), add(table.data(old)), at=old + HOUR
+    table.append(add(paths[0], dv), *map(add, paths[1:]), at=old)
+    table.append(
+        remove(paths[0], dv, at=old), *(remove(path, at=old) for path in paths[1:]), add(table.data(old)), at=old + HOUR
     )
     return table
 
@@ -179,7 +179,7 @@ def test_what_others_committed_since_is_not_undone(tmp_path: Path) -> None:
         paths = first_files(table)
         (folder / paths[1]).unlink()
         now = time.time_ns() // 1_000_000
-        table.commit(add(table.data(now)) if change == "add" else remove(paths[2], now), at=now)
+        table.append(add(table.data(now)) if change == "add" else remove(paths[2], at=now), at=now)
         begun.finish()
         if change == "add":
             assert isinstance(begun.error, RefusedError)
@@ -223,7 +223,7 @@ def bring_back(table: LogWriter) -> int:
     """A restore without any check, as other tools do it."""
     table.version = load_snapshot(table.storage).version
     actions = [action for action in read_commit(table.storage, 1) if "add" in action]
-    return table.commit(*actions, at=time.time_ns() // 1_000_000, operation="RESTORE")
+    return table.append(*actions, at=time.time_ns() // 1_000_000, operation="RESTORE")
 
 
 def test_a_vacuum_sees_what_comes_back_between_its_batches(tmp_path: Path) -> None:
@@ -255,10 +255,9 @@ def test_a_vacuum_sees_what_comes_back_between_its_batches(tmp_path: Path) -> No
 def adds_new_file(storage: Storage) -> int | None:
     base = load_snapshot(storage)
     path = Path(storage.local("part-new.parquet"))
-    path.write_text("x")
-    body = add(path.name)
+    path.write_text("x" * SIZE)
     info = operation_info(base, "WRITE", {}, {}, blind=True)
-    return publish.publish(storage, base, lambda _: Draft(info, [body]), writes="rewrite").version
+    return publish.publish(storage, base, lambda _: Draft(info, [add(path.name)]), writes="rewrite").version
 
 
 def test_new_files_beside_a_vacuum_that_keeps_nothing(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import pytest
 from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.log_writer import HOUR, NOW, Action, LogWriter, add, encoded, remove
+from support.raw_log import HOUR, NOW, SIZE, Action, LogWriter, add, encoded, remove
 from support.readers import READERS, with_delta_spark
 
 from dv_maintenance.errors import RefusedError, StorageError, UnsupportedFeatureError, UsageError
@@ -45,9 +45,9 @@ def table(tmp_path: Path) -> LogWriter:
     """A file that is live, one inside the retention, an expired one with its DV, and an orphan."""
     table = LogWriter(tmp_path / "t", at=OLD)
     live, recent, past, dv = table.data(OLD), table.data(OLD), table.data(OLD), table.dv(OLD)
-    table.commit(add(live), add(recent), add(past, dv), at=OLD)
-    table.commit(remove(past, OLD + HOUR, dv), at=OLD + HOUR)
-    table.commit(remove(recent, NOW - HOUR), at=NOW - HOUR)
+    table.append(add(live), add(recent), add(past, dv), at=OLD)
+    table.append(remove(past, dv, at=OLD + HOUR), at=OLD + HOUR)
+    table.append(remove(recent, at=NOW - HOUR), at=NOW - HOUR)
     table.data(OLD, "orphans/deep")
     return table
 
@@ -89,7 +89,7 @@ def test_start_and_end_are_in_the_log(table: LogWriter) -> None:
     start, end = commit_info(table, base + 1), commit_info(table, base + 2)
     assert (start["operation"], end["operation"]) == ("VACUUM START", "VACUUM END")
     assert parameters(start) == {"retentionCheckEnabled": True, "defaultRetentionMillis": WEEK}
-    assert start["operationMetrics"] == {"numFilesToDelete": "3", "sizeOfDataToDelete": "3"}
+    assert start["operationMetrics"] == {"numFilesToDelete": "3", "sizeOfDataToDelete": str(3 * SIZE)}
     assert end["operationParameters"] == {"status": "COMPLETED"}
     assert end["operationMetrics"] == {"numDeletedFiles": "3", "numVacuumedDirectories": "2"}
 
@@ -209,8 +209,8 @@ def test_lite_never_deletes_the_data_of_a_replaced_dv(tmp_path: Path) -> None:
     table = LogWriter(tmp_path / "t", at=OLD)
     path, old, new = table.data(OLD, "p=a b"), table.dv(OLD, prefix="x"), table.dv(OLD)
     raw = encoded(path)
-    table.commit(add(raw, old), at=OLD)
-    table.commit(remove(f"./{raw}", OLD), remove(raw, OLD, old), add(raw, new), at=OLD)
+    table.append(add(raw, old), at=OLD)
+    table.append(remove(f"./{raw}", at=OLD), remove(raw, old, at=OLD), add(raw, new), at=OLD)
     assert paths(vacuum(table.storage, VacuumRequest(lite=True, now=NOW))) == {table.dv_path(old)}
     assert table.files() == {path, table.dv_path(new)}
 
@@ -252,8 +252,8 @@ def test_no_log_makes_a_vacuum_delete_outside_the_table(table: LogWriter, raw: s
     outside.write_text("x")
     os.utime(outside, (OLD / 1000, OLD / 1000))
     raw = raw.replace("{outside}", str(outside))
-    table.commit(add(raw), at=OLD)
-    table.commit(remove(raw, OLD), at=OLD)
+    table.append(add(raw), at=OLD)
+    table.append(remove(raw, at=OLD), at=OLD)
     vacuum(table.storage, VacuumRequest(lite=lite, retention=0, allow_short_retention=True, now=NOW))
     assert outside.exists()
 
@@ -269,7 +269,7 @@ def test_links_are_left_alone(table: LogWriter, lite: bool) -> None:
     for link, end in links.items():
         link.symlink_to(end)
         os.utime(link, (OLD / 1000, OLD / 1000), follow_symlinks=False)
-    table.commit(remove("link.parquet", OLD), at=OLD)
+    table.append(remove("link.parquet", at=OLD), at=OLD)
     vacuum(table.storage, VacuumRequest(lite=lite, retention=0, allow_short_retention=True, now=NOW))
     assert target.exists()
     assert all(link.is_symlink() for link in links)
@@ -284,10 +284,10 @@ def test_what_lies_beyond_a_link_is_left_alone(table: LogWriter, lite: bool, ins
     (table.path / "link").symlink_to(place)
     name = table.data(OLD, "link")
     others = table.data(OLD)
-    table.commit(add(name), add(others), at=OLD)
+    table.append(add(name), add(others), at=OLD)
     if inside:
-        table.commit(add(f"live/{name.rpartition('/')[2]}"), at=OLD)
-    table.commit(remove(name, OLD), remove(others, OLD), at=OLD)
+        table.append(add(f"live/{name.rpartition('/')[2]}"), at=OLD)
+    table.append(remove(name, at=OLD), remove(others, at=OLD), at=OLD)
     result = vacuum(table.storage, VacuumRequest(lite=lite, retention=0, allow_short_retention=True, now=NOW))
     gone = {file.path for file in result.expired.files}
     assert (others in gone, name in gone, (table.path / others).exists()) == (True, False, False)
@@ -331,7 +331,7 @@ def test_a_file_that_came_back_meanwhile_is_not_deleted(table: LogWriter, monkey
         version = commit_info_only(storage, operation, *args)
         if operation == "VACUUM START":
             table.version = version
-            table.commit(add(past), at=NOW, operation="RESTORE")
+            table.append(add(past), at=NOW, operation="RESTORE")
         return version
 
     monkeypatch.setattr("dv_maintenance.tables.delta.vacuum.run.commit_info_only", restore_then_commit)
@@ -345,7 +345,7 @@ def prolong(table: LogWriter) -> None:
     metadata = next(action for action in read_commit(table.storage, 0) if "metaData" in action)
     metadata["metaData"]["configuration"]["delta.deletedFileRetentionDuration"] = "interval 3 weeks"
     table.version = open_table(str(table.path)).version()
-    table.commit(metadata, at=NOW)
+    table.append(metadata, at=NOW)
 
 
 def test_a_retention_that_was_prolonged_meanwhile_counts(table: LogWriter, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -448,7 +448,7 @@ def test_object_storage(table: LogWriter) -> None:
 
     lite = call(lite=True, now=now)
     assert sorted(file.kind for file in lite.expired.files) == ["data", "data", "dv"]
-    assert {file.size for file in lite.expired.files} == {1}
+    assert {file.size for file in lite.expired.files} == {SIZE}
     assert [path.split("/")[0] for path in paths(call(now=now))] == ["orphans"]
     left = {info.path for info in stored.walk() if not info.path.startswith("_delta_log/")}
     assert len(files & left) == 4, "the live file, and what is hidden or of another table"
@@ -462,7 +462,7 @@ def test_a_table_of_unknown_features_is_not_touched(table: LogWriter) -> None:
         "readerFeatures": ["deletionVectors"],
         "writerFeatures": features,
     }
-    table.commit({"protocol": protocol}, at=NOW)
+    table.append({"protocol": protocol}, at=NOW)
     before = table.files()
     with pytest.raises(UnsupportedFeatureError, match="fromTheFuture"):
         vacuum(table.storage, VacuumRequest(now=NOW))
@@ -502,18 +502,18 @@ class History:
         self.named: set[str] = set()  # files that commits removed, and change data
 
     def commit(self, *actions: Action) -> None:
-        self.log.commit(*actions, at=self.at)
+        self.log.append(*actions, at=self.at)
         self.versions.append((self.at, {path for raw, dv in self.live.items() for path in self.files_of(raw, dv)}))
 
     def add(self, raw: str, dv: Action | None = None) -> Action:
         self.live[raw] = dv
-        return add(raw, dv, {"p": "x"})
+        return add(raw, dv, partitionValues={"p": "x"})
 
     def remove(self, raw: str) -> Action:
         dv = self.live.pop(raw)
         self.gone.append((raw, dv))
         self.named |= self.files_of(raw, dv)
-        return remove(raw, self.at, dv)
+        return remove(raw, dv, at=self.at)
 
     def files_of(self, raw: str, dv: Action | None) -> set[str]:
         path = self.log.dv_path(dv) if dv else None

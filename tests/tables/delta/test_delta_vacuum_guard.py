@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.log_writer import HOUR, NOW, LogWriter, add, encoded, remove
+from support.raw_log import HOUR, NOW, SIZE, LogWriter, add, encoded, remove
 
 from dv_maintenance.cli import main
 from dv_maintenance.errors import RefusedError
@@ -30,8 +30,8 @@ def table(tmp_path: Path) -> LogWriter:
     before = None
     for version in range(1, 5):
         path, dv = table.data(OLD), table.dv(OLD) if version < 3 else None
-        gone = [] if before is None else [remove(before[0], OLD + version, before[1])]
-        table.commit(add(path, dv), *gone, at=OLD + version)
+        gone = [] if before is None else [remove(before[0], before[1], at=OLD + version)]
+        table.append(add(path, dv), *gone, at=OLD + version)
         before = (path, dv)
     return table
 
@@ -168,7 +168,7 @@ def test_what_a_clone_names_stays(table: LogWriter, tmp_path: Path) -> None:
     (data,) = (path for path in wanted[2] if path.endswith(".parquet"))
     (dv,) = wanted[2] - {data}
     absolute = {"storageType": "p", "pathOrInlineDv": table.storage.uri_of(dv), "offset": 1}
-    clone.commit(add(table.storage.uri_of(encoded(data)), {**absolute, "sizeInBytes": 30, "cardinality": 1}), at=OLD)
+    clone.append(add(table.storage.uri_of(encoded(data)), {**absolute, "sizeInBytes": 30, "cardinality": 1}), at=OLD)
     report = vacuum(open_table(str(table.path)), VacuumRequest(now=NOW, clones=[str(clone.path)]))
     assert table.files() == wanted[2] | wanted[4]
     assert report.protected == (f"of the clone {clone.path}: 2 files",)
@@ -182,9 +182,9 @@ def test_clones_are_found(table: LogWriter, tmp_path: Path) -> None:
     wanted = {version: files(table, version) for version in range(1, 5)}
     (data,) = (path for path in wanted[2] if path.endswith(".parquet"))
     clone = LogWriter(tmp_path / "lake/deep/clone", at=OLD)
-    clone.commit(add(table.storage.uri_of(encoded(data))), at=OLD)
+    clone.append(add(table.storage.uri_of(encoded(data))), at=OLD)
     own = LogWriter(tmp_path / "lake/own", at=OLD)
-    own.commit(add(own.data(OLD)), at=OLD)
+    own.append(add(own.data(OLD)), at=OLD)
     under = [str(tmp_path / "lake"), str(tmp_path)]
     report = vacuum(open_table(str(table.path)), VacuumRequest(now=NOW, clones_under=under))
     assert report.protected == (f"of the clone file://{clone.path}: 1 file",)
@@ -241,7 +241,7 @@ def test_a_cap_that_is_given_holds_for_small_tables(table: LogWriter) -> None:
 
 
 def orphans(table: LogWriter, live: int, others: int) -> None:
-    table.commit(*(add(table.data(OLD)) for _ in range(live)), at=OLD)
+    table.append(*(add(table.data(OLD)) for _ in range(live)), at=OLD)
     for _ in range(others):
         table.data(OLD)
 
@@ -265,10 +265,8 @@ def test_a_log_that_knows_little_of_the_files(tmp_path: Path) -> None:
 def test_many_small_files_that_were_merged_may_go(tmp_path: Path) -> None:
     """Most of the files, but not of the bytes."""
     table = LogWriter(tmp_path, at=OLD)
-    big = table.touch("part-big.parquet", OLD, "x" * 1000)
-    body = add(big)
-    body["add"]["size"] = 1000
-    table.commit(body, at=OLD)
+    big = table.touch("part-big.parquet", OLD, "x" * 1000 * SIZE)
+    table.append(add(big, size=1000 * SIZE), at=OLD)
     for _ in range(150):
         table.data(OLD)
     run(table)
@@ -283,8 +281,8 @@ def test_what_the_history_took_out_may_go(tmp_path: Path) -> None:
     for dropped in (False, True):
         table = LogWriter(tmp_path / str(dropped), at=OLD)
         paths = [table.data(OLD) for _ in range(150)]
-        table.commit(*map(add, paths), at=OLD)
-        table.commit(*(remove(path, OLD) for path in paths), add(table.data(OLD)), at=OLD)
+        table.append(*map(add, paths), at=OLD)
+        table.append(*(remove(path, at=OLD) for path in paths), add(table.data(OLD)), at=OLD)
         if dropped:
             write_checkpoint(table.storage, load_snapshot(table.storage))
         run(table)
