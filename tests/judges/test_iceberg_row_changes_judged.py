@@ -169,7 +169,7 @@ def test_values_of_other_types(engine: IcebergEngine, policy: str) -> None:
     for column, value in [(column, value) for column, values in ASSIGNED.items() for value in values]:
         try:
             engine.sql(f"UPDATE {{t}} SET {column} = {value}", "twin")
-        except Exception:  # noqa: BLE001: the engine's, of many classes
+        except Exception:  # noqa: BLE001 - the engine's, of many classes
             with pytest.raises(DvMaintenanceError):
                 update(ours(engine, "t"), engine.session, {column: value})
         else:
