@@ -20,12 +20,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dv_maintenance.errors import DamagedTableError, DvMaintenanceError, RefusedError, UsageError
+from dv_maintenance.files.variants import comparable
 from dv_maintenance.maintenance.health import health
 from dv_maintenance.report import Report
 from dv_maintenance.tables.capabilities import EngineSqlTable
 from dv_maintenance.tables.dv_codecs import load
 from dv_maintenance.tables.fingerprint import Fingerprint, fingerprint, row_hashes
-from dv_maintenance.tables.model import FileKey
+from dv_maintenance.tables.model import FileKey, has_variant, logical_type
 
 if TYPE_CHECKING:
     from dv_maintenance.tables.capabilities import EngineName, WaitingRows
@@ -216,10 +217,11 @@ def _compare(table: EngineSqlTable, session: SqlSession, name: EngineName, versi
             return None
         left_out = None if waiting is None else _hashes(table, waiting.all)
         keys = () if waiting is None else waiting.keys
-        prints = [
-            _fingerprint(table, old, old_keys - new_keys, keys, left_out),
-            _fingerprint(table, new, new_keys - old_keys, keys, left_out),
-        ]
+        sides = ((old, old_keys - new_keys), (new, new_keys - old_keys))
+        prints = [_fingerprint(table, *side, keys, left_out) for side in sides]
+        if prints[0] != prints[1] and any(map(has_variant, new.schema)):
+            # The engine may have shredded variants, or encoded them otherwise.
+            prints = [_fingerprint(table, *side, keys, left_out, _with_comparable_variants) for side in sides]
         if waiting is not None:
             problem = _waited(table, new, waiting)
     except RefusedError:  # our reader can't read the files
@@ -290,9 +292,16 @@ def _key(task: ScanTask) -> _Key:
 
 
 def _fingerprint(
-    table: Table, snapshot: Snapshot, keys: set[_Key], columns: Sequence[str], left_out: Any
+    table: Table,
+    snapshot: Snapshot,
+    keys: set[_Key],
+    columns: Sequence[str],
+    left_out: Any,
+    seen: Callable[[pa.RecordBatch], pa.RecordBatch] = lambda batch: batch,
 ) -> Fingerprint:
-    """Fingerprint of the rows of some files, without rows whose ``columns`` have a hash in ``left_out``."""
+    """Fingerprint of the rows of some files, without rows whose ``columns`` have a hash in ``left_out``. ``seen``: what
+    is compared of them.
+    """
     from dv_maintenance.engine.scan import scan
 
     def batches() -> Iterator[pa.RecordBatch]:
@@ -300,11 +309,29 @@ def _fingerprint(
             if _key(task) in keys:
                 for batch in scan(task, table.storage.options):
                     if left_out is None:
-                        yield batch
+                        yield seen(batch)
                     else:
-                        yield batch.filter(pa.array(~np.isin(row_hashes(batch.select(list(columns))), left_out)))
+                        kept = ~np.isin(row_hashes(batch.select(list(columns))), left_out)
+                        yield seen(batch.filter(pa.array(kept)))
 
     return fingerprint(batches())
+
+
+def _with_comparable_variants(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Raises RefusedError for variants in lists and maps."""
+    columns = [_comparable(column, field) for column, field in zip(batch.columns, batch.schema, strict=True)]
+    return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
+
+
+def _comparable(array: pa.Array, field: pa.Field) -> pa.Array:
+    if not has_variant(field):
+        return array
+    if logical_type(field) == "variant":
+        return comparable(array)
+    if not pa.types.is_struct(field.type):
+        raise RefusedError(f"column {field.name} holds variants in lists or maps, which are not compared here")
+    parts = [_comparable(part, inner) for part, inner in zip(array.flatten(), field.type, strict=True)]
+    return pa.StructArray.from_arrays(parts, names=[each.name for each in field.type], mask=array.is_null())
 
 
 def _live_rows(snapshot: Snapshot) -> int | None:

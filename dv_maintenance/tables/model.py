@@ -73,6 +73,13 @@ def logical_type(field: pa.Field) -> str:
     return str(metadata.get(LOGICAL, metadata.get(DELTA_TYPE, b"")).decode())
 
 
+def has_variant(field: pa.Field) -> bool:
+    """Whether a variant is in the column, at any depth."""
+    kind = field.type
+    inside = pa.types.is_nested(kind) and any(has_variant(kind.field(at)) for at in range(kind.num_fields))
+    return inside or logical_type(field) == "variant"
+
+
 # What Hive, Spark and Delta call a null partition value.
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 

@@ -384,14 +384,24 @@ def test_one_field_may_be_found_by_its_name_where_the_others_go_by_ids(tmp_path:
     assert without.to_pydict() == {"row": [None, None], "b": [1, 2]}
 
 
-def test_a_shredded_variant_is_refused_at_any_depth(tmp_path: Path) -> None:
+def test_a_shredded_variant_is_put_together_at_any_depth(tmp_path: Path) -> None:
     whole = pa.struct([pa.field("value", pa.binary()), pa.field("metadata", pa.binary())])
-    shredded = pa.struct([*whole, pa.field("typed_value", pa.int64())])
-    value = {"value": None, "metadata": b"\x01", "typed_value": 5}
-    for stored, wanted, rows in (
-        (shredded, whole, [value]),
-        (pa.list_(shredded), pa.list_(whole), [[value]]),
-    ):
-        table = pa.table({"v": pa.array(rows, stored)})
-        with pytest.raises(RefusedError, match=r"column v.* shredded"):
-            project(table, pa.schema([field("v", wanted)]), tmp_path)
+    for typed, damaged in ((pa.int64(), False), (pa.uint32(), False), (pa.int64(), True)):
+        shredded = pa.struct([*whole, pa.field("typed_value", typed)])
+        value = {"value": None, "metadata": b"\x02\x00\x00" if damaged else b"\x01\x00\x00", "typed_value": 5}
+        for stored, wanted, rows in (
+            (shredded, whole, [value]),
+            (pa.list_(shredded), pa.list_(whole), [[value]]),
+            (pa.struct([pa.field("v", shredded)]), pa.struct([pa.field("v", whole)]), [{"v": value}, None]),
+        ):
+            table = pa.table({"before": pa.nulls(len(rows), pa.int8()), "v": pa.array(rows, stored)})
+            schema = pa.schema([field("v", wanted), field("before", pa.int8())])
+            if damaged:
+                with pytest.raises(DamagedTableError, match=r"column v.* unknown version 2"):
+                    project(table, schema, tmp_path)
+            elif typed == pa.uint32():
+                with pytest.raises(RefusedError, match=r"column v.* shredded"):
+                    project(table, schema, tmp_path)
+            else:
+                text = str(project(table, schema, tmp_path)["v"].to_pylist())
+                assert str({"value": b"\x0c\x05", "metadata": b"\x01\x00\x00"}) in text

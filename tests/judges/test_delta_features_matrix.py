@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,12 +19,11 @@ from dv_maintenance.dml.delete import delete
 from dv_maintenance.dml.merge import merge
 from dv_maintenance.dml.update import update
 from dv_maintenance.engine.local import LocalEngine
-from dv_maintenance.errors import RefusedError, UnsupportedFeatureError
+from dv_maintenance.errors import UnsupportedFeatureError
 from dv_maintenance.maintenance.engine_sql import engine_sql
 from dv_maintenance.maintenance.execution.apply import apply, purge
 from dv_maintenance.maintenance.planning.plan import build_plan
 from dv_maintenance.maintenance.planning.policy import Policy
-from dv_maintenance.maintenance.read import read
 from dv_maintenance.tables import open_table
 from dv_maintenance.tables.delta.load import load_snapshot
 from dv_maintenance.tables.delta.rows.layout import stores_partitions
@@ -373,20 +372,84 @@ def test_shredded_variants_stay_shredded(delta_spark: SparkSession, tmp_path: Pa
     made.run("OPTIMIZE {t}")
     assert len(made.seen()) == len(before)
 
-    # The same work by the engine's own SQL, checked as far as our reader can.
+    # The same work by the engine's own SQL, checked by our reader.
     other = Made(delta_spark, tmp_path / "other", SHREDDED)
     done = engine_sql(other.table, delta_spark, "purge")
-    assert (done.verified, done.by, bool(done.checked)) == (True, "rows", True)
+    assert (done.verified, done.by, bool(done.checked)) == (True, "content", True)
     assert done.dvs_before > 0 == done.dvs_after
     assert other.seen() == before
 
 
+ALL_TYPES = (
+    "n boolean, i tinyint, s smallint, l bigint, f float, w double, d decimal(4, 1), e decimal(18, 4), "
+    "h decimal(38, 10), t timestamp, u timestamp_ntz, b binary, x string, a array<struct<y: int, z: string>>, "
+    "m array<array<int>>, g date"
+)
+WIDE = (
+    "named_struct('n', id % 2 = 0, 'i', CAST(id AS TINYINT), 's', CAST(300 * id AS SMALLINT), "
+    "'l', id * id * id * 99999999, "
+    "'f', CAST(id AS FLOAT) / 3, 'w', id / 7, 'd', CAST(id AS DECIMAL(4, 1)), 'e', CAST(id AS DECIMAL(18, 4)) / 8, "
+    "'h', CAST(-id AS DECIMAL(38, 10)) * 1234567890123456.789BD, 't', timestamp'1950-01-01 00:00:00.000001', "
+    "'u', timestamp_ntz'2200-01-01 00:00:00', 'b', CAST('bytes' AS BINARY), 'x', repeat('ä', CAST(id * 5 AS INT)), "
+    "'a', array(named_struct('y', 1, 'z', 'in', 'rest', id), NULL), 'm', array(array(1, NULL), NULL), "
+    "'g', date'1582-10-15', 'rest', parse_json('{\"deep\": [1.50, null, {\"ö\": 1e300}]}'))"
+)
+
+
 @pytest.mark.deep
-def test_a_shredded_variant_is_not_read_as_what_is_left_of_it(delta_spark: SparkSession, tmp_path: Path) -> None:
-    made = Made(delta_spark, tmp_path / "t", SHREDDED)
-    with pytest.raises(RefusedError, match=r"column v of .* holds shredded variants"):
-        list(read(made.table)[1])
-    assert sum(batch.num_rows for batch in read(made.table, columns=["id"])[1]) == len(made.seen())
+def test_changed_rows_with_shredded_variants_are_those_of_delta_spark(
+    delta_spark: SparkSession, tmp_path: Path
+) -> None:
+    """Files of three kinds: shredded into many types, shredded otherwise, not shredded."""
+    value = f"CASE id % 4 WHEN 0 THEN NULL WHEN 1 THEN parse_json('[1, \"s\"]') ELSE to_variant_object({WIDE}) END"
+    shredded = replace(
+        SHREDDED,
+        make=(
+            table("id BIGINT, p STRING, v VARIANT", f"{DV}, 'delta.enableVariantShredding' = 'true'"),
+            f"INSERT INTO {{t}} SELECT /*+ COALESCE(1) */ id, 'p', {value} FROM range(40)",
+        ),
+        settings=(
+            SHREDDED.settings[0],
+            (SHREDDED.settings[1][0], ALL_TYPES),
+        ),
+    )
+    made, twin = Made(delta_spark, tmp_path / "t", shredded), tmp_path / "twin"
+    for settings in (SHREDDED.settings, ((SHREDDED.settings[0][0], "false"),)):
+        for key, setting in settings:
+            made.spark.conf.set(key, setting)
+        made.run(shredded.make[1].replace("range(40)", f"range({40 + len(settings) * 10}, {45 + len(settings) * 10})"))
+        for key, _ in settings:
+            made.spark.conf.unset(key)
+    kinds = {str(pq.ParquetFile(file).schema_arrow.field("v").type) for file in made.path.glob("*.parquet")}
+    assert len(kinds) == 3
+    assert sum("decimal128(38, 10)" in kind and "list" in kind for kind in kinds) == 1
+    shutil.copytree(made.path, twin)
+
+    def seen(path: Path) -> list[str]:
+        asked = "id, p, to_json(v), schema_of_variant(v)"
+        return sorted(map(str, made.spark.sql(f"SELECT {asked} FROM delta.`{path}`").collect()))
+
+    def both(statement: str, act: Callable[[], object]) -> None:
+        before = seen(made.path)
+        act()
+        made.run(statement, twin)
+        assert seen(made.path) == seen(twin) != before
+
+    # Spark 4.1 fails on casts of a typed part, in its own files too.
+    where = "variant_get(v, '$.x') IS NOT NULL AND to_json(variant_get(v, '$.a[0].rest')) IN ('6', '7')"
+    both(f"DELETE FROM {{t}} WHERE {where}", lambda: delete(made.table, delta_spark, where))
+    both("UPDATE {t} SET p = 'q'", lambda: update(made.table, delta_spark, {"p": "'q'"}))
+    source = "SELECT id, parse_json('{\"new\": ' || id || '}') AS v FROM range(30, 50)"
+    clauses = (
+        "WHEN MATCHED AND t.id < 35 THEN UPDATE SET v = s.v WHEN NOT MATCHED THEN INSERT (id, v) VALUES (s.id, s.v)"
+    )
+    begun = merge(made.table, delta_spark, source, "t.id = s.id", target_alias="t", source_alias="s")
+    begun = begun.when_matched_update({"v": "s.v"}, "t.id < 35").when_not_matched_insert({"id": "s.id", "v": "s.v"})
+    both(f"MERGE INTO {{t}} t USING ({source}) s ON t.id = s.id {clauses}", begun.execute)
+    before = seen(made.path)
+    made.run("OPTIMIZE {t}")
+    made.run("INSERT INTO {t} (id, p) VALUES (1000, '1')")
+    assert len(seen(made.path)) == len(before) + 1
 
 
 def test_catalog_managed_tables_are_their_catalogs(golden_copy: Callable[[str], Path]) -> None:

@@ -19,6 +19,7 @@ from dv_maintenance.dml.update import update
 from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.errors import RefusedError, UsageError
 from dv_maintenance.maintenance.execution.apply import purge
+from dv_maintenance.maintenance.read import read
 from dv_maintenance.tables import open_table
 from dv_maintenance.tables.table import Table
 
@@ -237,7 +238,7 @@ def test_what_spark_answers(java: Java) -> None:
 
 
 @pytest.mark.deep
-def test_shredded_variants_are_left_to_spark(java: Java) -> None:
+def test_variants_that_shall_be_shredded_are_left_to_spark(java: Java) -> None:
     # The vectorized reader of 1.12 knows no shredded variants.
     properties = "'write.parquet.shred-variants' = 'true', 'read.parquet.vectorization.enabled' = 'false'"
     java.spark.create("t", "id INT, v VARIANT", properties=properties)
@@ -247,6 +248,10 @@ def test_shredded_variants_are_left_to_spark(java: Java) -> None:
     rows = java.spark.rows("t")
     with pytest.raises(RefusedError, match="shredded variants"):
         purge(open_table(str(java.spark.path("t"))), LocalEngine())
+    assert java.spark.rows("t") == rows
+    assert sum(batch.num_rows for batch in read(open_table(str(java.spark.path("t"))))[1]) == 29
+    java.spark.sql("ALTER TABLE {t} SET TBLPROPERTIES ('write.parquet.shred-variants' = 'false')", "t")
+    assert purge(open_table(str(java.spark.path("t"))), LocalEngine()).verified
     assert java.spark.rows("t") == rows
 
 

@@ -20,6 +20,7 @@ from dv_maintenance.engine.parquet.calendars import FileCalendar
 from dv_maintenance.engine.parquet.widening import Convert, same, widening
 from dv_maintenance.engine.rows.values import scalar_of
 from dv_maintenance.errors import DamagedTableError, RefusedError
+from dv_maintenance.files.variants import TYPED, MalformedVariantError, can_be_put_together, put_together
 from dv_maintenance.tables.work import DEFAULT, NAMES
 
 # Parquet's and Avro's, as Arrow and this package name it, and ORC's.
@@ -28,7 +29,7 @@ _ORC_ID = b"iceberg.id"
 _SOURCE_NAME = b"dvm:source"
 _MATCH = b"dvm:match"
 
-# The two fields of a stored variant. If there is a typed_value as well, it alone holds a part of the variant.
+# The two fields of a stored variant. If there is a typed value as well, it alone holds a part of the variant.
 _VARIANT = {"value", "metadata"}
 
 
@@ -78,7 +79,8 @@ class Projection:
         ------
         DamagedTableError : a type can't be widened, a name or id occurs twice, or required ids are missing. Names
             ``file`` and the column.
-        RefusedError : a shredded variant; or a file without ids, whose columns ``work.NAMES`` does not name.
+        RefusedError : a variant that is shredded into types that no variant has; or a file without ids, whose columns
+            ``work.NAMES`` does not name.
         """
         wanted = [field for field in schema if field.name not in constants]
         if found_by is not None:
@@ -240,12 +242,9 @@ class _Binder:
     def _bind_struct(
         self, stored: pa.DataType, wanted: pa.DataType, first: int, path: tuple[str, ...]
     ) -> tuple[Convert, list[int]]:
+        if set(wanted.names) == _VARIANT and TYPED in stored.names:
+            return self._bind_shredded(stored, wanted, first, path)
         children = self.children(list(stored), list(wanted), first_leaf=first, path=path)
-        if set(wanted.names) == _VARIANT and "typed_value" in stored.names:
-            raise RefusedError(
-                f"column {'.'.join(path)} of {self.file} holds shredded variants, which can't be put together here",
-                next_step="use Spark 4.1 or newer for this table",
-            )
         # Without a child to read, any leaf shows which structs are null.
         leaves = children.leaves or [first]
         in_place = [(index, same) for index in range(stored.num_fields)]
@@ -262,6 +261,25 @@ class _Binder:
             return pa.StructArray.from_arrays(arrays, fields=fields, mask=_mask(array))
 
         return convert, leaves
+
+    def _bind_shredded(
+        self, stored: pa.StructType, wanted: pa.StructType, first: int, path: tuple[str, ...]
+    ) -> tuple[Convert, list[int]]:
+        column = f"column {'.'.join(path)} of {self.file}"
+        # Writers of variants are younger than the other calendar.
+        if self.calendar is not None or not can_be_put_together(stored):
+            raise RefusedError(
+                f"{column} holds shredded variants of type {stored}, which can't be put together here",
+                next_step="use Spark 4.1 or newer for this table",
+            )
+
+        def convert(array: pa.StructArray) -> pa.StructArray:
+            try:
+                return put_together(array, list(wanted))
+            except MalformedVariantError as error:
+                raise DamagedTableError(f"{column} holds damaged shredded variants: {error}") from error
+
+        return convert, list(range(first, first + leaf_count(stored)))
 
     def _bind_map(
         self, stored: pa.DataType, wanted: pa.DataType, first: int, path: tuple[str, ...]

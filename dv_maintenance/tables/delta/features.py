@@ -14,7 +14,6 @@ from dv_maintenance.remedies import Remedy, run
 from dv_maintenance.tables.delta.log.actions import FEATURE_READER, FEATURE_WRITER, Metadata, Protocol
 from dv_maintenance.tables.delta.log.ratified import RatifiedStorage
 from dv_maintenance.tables.delta.permissions import check_permitted
-from dv_maintenance.tables.delta.rows.shredded import SHREDDING
 
 if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
@@ -78,7 +77,6 @@ _NO_CONDITIONS: Final = {"collations": "conditions would compare strings by thei
 _NO_NEW_ROWS: Final = {
     **_NO_DELETE,
     **_NO_CONDITIONS,
-    **dict.fromkeys(sorted(SHREDDING), "shredded variants can't be put together here"),
     "geospatial": "new rows are made in Spark, which passes no shapes to Python",
     "timestampNanos": "new rows are made in Spark, whose timestamps have no nanoseconds",
 }

@@ -12,8 +12,10 @@ import pyarrow as pa
 from pyarrow import types
 
 from dv_maintenance.errors import RefusedError
+from dv_maintenance.files.variants import TYPED
 from dv_maintenance.remedies import Remedy, run
 from dv_maintenance.tables.delta.rows.schema import delta_kind
+from dv_maintenance.tables.model import has_variant
 from dv_maintenance.tables.parquet_schema import stored_schema
 
 if TYPE_CHECKING:
@@ -24,7 +26,6 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.work import SourceFile
 
 SHREDDING: Final = frozenset({"variantShredding", "variantShredding-preview"})
-_TYPED: Final = "typed_value"
 
 
 def may_be_shredded(protocol: Protocol) -> bool:
@@ -39,7 +40,7 @@ def as_shredded(storage: Storage, schema: pa.Schema, sources: Sequence[SourceFil
     RefusedError : they are shredded differently, or in types that a rewrite here would change; names the files.
     DamagedTableError : a file can't be read.
     """
-    if not any(map(_has_variant, schema)):
+    if not any(map(has_variant, schema)):
         return schema
     found = [
         _with_typed_parts(schema, stored_schema(storage, storage.path_of_uri(source.uri)), source.key.path)
@@ -56,14 +57,6 @@ def as_shredded(storage: Storage, schema: pa.Schema, sources: Sequence[SourceFil
     return found[0]
 
 
-def _has_variant(field: pa.Field) -> bool:
-    if delta_kind(field) == "variant":
-        return True
-    return types.is_nested(field.type) and any(
-        _has_variant(field.type.field(at)) for at in range(field.type.num_fields)
-    )
-
-
 def _with_typed_parts(schema: pa.Schema, stored: pa.Schema, file: str) -> pa.Schema:
     return pa.schema([_field(field, _child(stored, field.name), file) for field in schema], schema.metadata)
 
@@ -74,10 +67,10 @@ def _child(stored: Any, name: str) -> pa.Field | None:
 
 
 def _field(field: pa.Field, stored: pa.Field | None, file: str) -> pa.Field:
-    if stored is None or not _has_variant(field):
+    if stored is None or not has_variant(field):
         return field
     if delta_kind(field) == "variant":
-        if not types.is_struct(stored.type) or _child(stored.type, _TYPED) is None:
+        if not types.is_struct(stored.type) or _child(stored.type, TYPED) is None:
             return field
         _check(stored.type, f"{file}: column {field.name}")
         return field.with_type(stored.type)
