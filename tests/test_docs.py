@@ -12,7 +12,7 @@ import shlex
 import subprocess
 import sys
 import tomllib
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from fnmatch import fnmatchcase
 from functools import cache
@@ -25,6 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 import yaml
+from support.pages import FEATURES, matrix
 from support.places import ROOT
 
 from dv_maintenance.cli.parser import parse
@@ -443,16 +444,6 @@ def test_every_page_has_a_place_in_the_site() -> None:
 
 # -- what works on which table -------------------------------------------------------------------------------------
 
-FEATURES = DOCS / "reference" / "features.md"
-
-
-def matrix(title: str) -> list[dict[str, str]]:
-    """The table under a title of features.md, a mapping from column to cell for each row."""
-    section = FEATURES.read_text().split(f"## {title}\n")[1].split("\n## ")[0]
-    lines = [line for line in section.splitlines() if line.startswith("|")]
-    head, _, *rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
-    return [dict(zip(head, row, strict=True)) for row in rows]
-
 
 def test_verbs_by_format_are_the_capabilities_of_the_code(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from dv_maintenance.tables import capabilities
@@ -508,11 +499,13 @@ def test_table_features_are_those_of_the_code(tmp_path: Path) -> None:
         "manifest": ("manifest",),
     }
     listed, reasons = set(), []
+    cells, refusals = 0, Counter[str]()
     for row in matrix("Delta Lake: table features"):
         names = ["unheardOf"] if row["feature"] == "any other name" else row["feature"].split(", ")
         listed |= {*names}
         for name in names:
             featured = replace(snapshot, protocol=Protocol(3, 7, frozenset(), frozenset({name})))
+            cells += len(row) - 2
             for column, ran in operations.items():
                 for operation in ran:
                     works = True
@@ -524,12 +517,14 @@ def test_table_features_are_those_of_the_code(tmp_path: Path) -> None:
                     # What a cell says of "while" depends on the table's properties and files, not on the feature.
                     refused = row[column].startswith("refused") and " while " not in row[column]
                     assert works != refused, (name, operation)
+                refusals[name] += not works
             readable = True
             try:
                 check_readable(featured.protocol, table="")
             except UnsupportedFeatureError:
                 readable = False
             assert readable == row["read, health"].startswith("yes"), name
+            refusals[name] += not readable
     assert len(listed) > 35
     for name, message, said in reasons:
         why, colon, what = said.partition(": ")
@@ -537,3 +532,41 @@ def test_table_features_are_those_of_the_code(tmp_path: Path) -> None:
         assert why in message, (name, message)
         assert colon or name == "intervalTypes"
         assert what or not colon
+    explained: set[str] = set()
+    for row in matrix("Delta Lake: refusals"):
+        names = row["features"].replace("any other name", "unheardOf").split(", ")
+        assert explained.isdisjoint(names)
+        explained |= {*names}
+        assert int(row["cells"]) == sum(refusals[name] for name in names), row["reason"]
+        assert shown(row["what shows it"]), row["reason"]
+    assert explained == {name for name, count in refusals.items() if count}
+    assert f"{sum(refusals.values())} of the {cells} cells" in FEATURES.read_text()
+
+
+def shown(cell: str) -> bool:
+    """Whether a cell names a judge's run: tests that exist, by file and name."""
+    named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", cell)
+    for file, name in named:
+        assert re.search(rf"^def {name}\(", (ROOT / file).read_text(), re.MULTILINE), (file, name)
+    return bool(named)
+
+
+def test_verbs_that_a_format_lacks_have_a_reason() -> None:
+    refused = {
+        (title, verb)
+        for row in matrix("Verbs by format")
+        for title, cell in row.items()
+        for verb in re.findall(r"`([a-z-]+)`", row["verb"])
+        if cell.startswith("refused")
+    }
+    explained = [
+        (title, verb)
+        for row in matrix("Verbs that a format lacks")
+        for title in row["format"].split("; ")
+        for verb in re.findall(r"`([a-z-]+)`", row["verbs"])
+    ]
+    assert len({*explained}) == len(explained)
+    assert {*explained} == refused
+    for row in matrix("Verbs that a format lacks"):
+        assert row["necessary"].startswith(("yes", "no")), row["why"]
+    assert f"{len(refused)} pairs" in FEATURES.read_text()
