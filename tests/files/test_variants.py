@@ -169,3 +169,23 @@ def test_parts_that_contradict_each_other(row: dict[str, Any], match: str) -> No
 def test_types_that_no_variant_has() -> None:
     for kind in (pa.uint32(), pa.duration("us"), pa.decimal256(60, 2), pa.binary(12), pa.list_(pa.int64())):
         assert not can_be_put_together(pa.struct([pa.field("metadata", pa.binary()), *part(kind)]))
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("[1.50, 200]", "[1.5, 2E2]", False),  # 2E2 is a double, another type
+        ("[1.50, 0.00]", "[1.5, 0]", True),
+        ("-20.0", "-20", True),
+        ("20", "2", False),
+        ("[]", "{}", False),
+        ('["a", "b"]', '["ab"]', False),
+        ('{"a": 1, "b": 2}', '{"b": 2, "a": 1}', True),
+        ('{"a": 1}', '{"b": 1}', False),
+        ("true", "false", False),
+    ],
+)
+def test_variants_are_compared_by_value(one: str, other: str, same: bool) -> None:
+    rows = [dict(zip(("value", "metadata"), VariantUtils.parse_json(text), strict=True)) for text in (one, other)]
+    first, second = comparable(pa.array(rows, pa.struct(WHOLE))).to_pylist()
+    assert (first == second) == same
