@@ -10,7 +10,7 @@ from uuid import UUID
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from pyspark.sql.variant_utils import VariantUtils
 
@@ -33,7 +33,7 @@ VALUES = st.recursive(
     lambda inner: (
         st.lists(inner, max_size=4)
         | st.dictionaries(st.sampled_from("alos") | st.text(max_size=3), inner, max_size=5)
-        | st.fixed_dictionaries({}, optional={"a": inner, "l": st.lists(inner, max_size=300), "o": inner, "é": inner})
+        | st.fixed_dictionaries({}, optional={"a": inner, "l": st.lists(inner, max_size=4), "o": inner, "é": inner})
     ),
     max_leaves=12,
 )
@@ -64,7 +64,8 @@ def whole(rows: list[Any], kind: pa.StructType) -> pa.StructArray:
     return put_together(pa.array(rows, kind), WHOLE)
 
 
-@given(st.lists(st.none() | VALUES.map(lambda value: [value]), max_size=5))
+@example([[{"l": list(range(300)), **{f"name {n}": n for n in range(300)}}]])
+@given(st.lists(st.none() | VALUES.map(lambda value: [value]), max_size=3))
 def test_what_was_shredded_is_put_together(rows: list[Any]) -> None:
     names = sorted({"a"}.union(*map(names_of, rows)))
     _, metadata = VariantUtils.parse_json(json.dumps(dict.fromkeys(names)))
