@@ -37,6 +37,7 @@ from dv_maintenance.tables.rows import row_id_name
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
     from dv_maintenance.dml.text_files import TextFile
     from dv_maintenance.engine.spark import SparkEngine
@@ -235,7 +236,7 @@ class _Running:
         started = time.perf_counter()
         rules = self.table.row_rules(snapshot)
         schema = scanned(snapshot.schema, rules)
-        narrowed = self._narrowing(snapshot)
+        narrowed = self._narrowing(snapshot, rules)
         tasks = scan_tasks(self.session, self.table, narrowed(snapshot), schema.names)
         with spark_errors():
             taken = self.source.columns
@@ -272,14 +273,15 @@ class _Running:
             inserted=metrics["numTargetRowsInserted"],
         )
 
-    def _narrowing(self, snapshot: Snapshot) -> Callable[[Snapshot], Snapshot]:
+    def _narrowing(self, snapshot: Snapshot, rules: RowRules) -> Callable[[Snapshot], Snapshot]:
         """Keep only files that may hold a relevant row. Rows without a match are relevant if a clause covers them."""
         from pyspark.sql import functions as f
 
         if any(each.kind == _NOT_MATCHED_BY_SOURCE for each in self.merge.clauses):
             return lambda given: given
         schema = snapshot.schema
-        conditions = [each.condition for each in self._matched if self._only_matched and each.condition is not None]
+        narrows = self._only_matched and not rules.spark_rules  # whose MERGE finds every match, see `_counted`
+        conditions = [each.condition for each in self._matched if narrows and each.condition is not None]
         if len(conditions) < len(self._matched):
             conditions = []
         named = {name for sql in (self.merge.on, *conditions) for name in Condition.parse(sql, schema.names).columns}
@@ -317,18 +319,20 @@ class _Running:
         """Whether the number of matches of a row is irrelevant."""
         return [(each.action, each.condition) for each in self._matched] == [("delete", None)]
 
-    @property
-    def _counted(self) -> Column | None:
+    def _counted(self, rules: RowRules) -> Column | None:
         """Which matches count although no clause acts on them, in search of rows with several; ``None``: none of them.
 
         As in delta-spark (``ClassicMergeExecutor.findTouchedFiles``): all, unless rows are only inserted. With clauses
-        for matches alone, those for which all conditions together are null do not count.
+        for matches alone, those for which all conditions together are null do not count. In Spark's own MERGE
+        (``RewriteMergeIntoTable``) all count, unless there is no clause for matches.
         """
         from pyspark.sql import functions as f
 
         conditions = [each.condition for each in self._matched]
         if (conditions and conditions[-1] is None) or {each.kind for each in self.merge.clauses} == {_NOT_MATCHED}:
             return None
+        if rules.spark_rules:
+            return f.lit(True) if self._matched else None
         if not self._only_matched:
             return f.lit(True)
         return reduce(or_, [f.expr(each) for each in conditions if each is not None]).isNotNull()
@@ -363,14 +367,19 @@ class _Running:
             if clause.condition is not None:
                 holds = holds & f.coalesce(f.expr(clause.condition), f.lit(False))
             chosen = f.when(holds, f.lit(number)).otherwise(chosen)
-        acts, counts = f.col(clause_no).isNotNull(), self._counted
+        acts, counts = f.col(clause_no).isNotNull(), self._counted(rules)
         joined = self._joined(live.rows, mark).withColumn(clause_no, chosen)
         joined = joined.where(acts if counts is None else acts | (in_target & in_source & counts))
         if self._only_deletes:
             once = f.when(f.col(live.file).isNull(), f.monotonically_increasing_id())
             joined = joined.withColumn(insert, once).dropDuplicates([live.file, live.row, insert])
+        # A row without a match has no values of the other side.
+        alone = {
+            _NOT_MATCHED: self.source.alias(self.merge.source_alias),
+            _NOT_MATCHED_BY_SOURCE: live.rows.alias(self.merge.target_alias),
+        }
         values = [
-            stored(joined, self._values(clause, snapshot, rules), types, castable=rules.castable)
+            self._stored(clause, alone.get(clause.kind, joined), snapshot, rules, types)
             for clause in self.merge.clauses
         ]
         clause_is = [f.col(clause_no) == number for number in range(len(values))]
@@ -399,6 +408,17 @@ class _Running:
         changed = joined.select(*place, *columns, *kept)
         action = f.col(action_name)
         return held_to(snapshot, rules, changed, types, (action != "") & ~action.startswith("delete"))
+
+    def _stored(
+        self, clause: _Clause, rows: DataFrame, snapshot: Snapshot, rules: RowRules, types: StructType
+    ) -> dict[str, Column]:
+        """The new values of a clause. ``rows``: what its condition and its values may name."""
+        from pyspark.sql import functions as f
+
+        values = self._values(clause, snapshot, rules)
+        named = [*values.values(), *([] if clause.condition is None else [clause.condition])]
+        _ = rows.select(*[f.expr(sql).alias(f"_{at}") for at, sql in enumerate(named)]).schema  # analyzed
+        return stored(rows, values, types, spark_rules=rules.spark_rules)
 
     def _values(self, clause: _Clause, snapshot: Snapshot, rules: RowRules) -> dict[str, str]:
         """The new value of each column that a clause sets, with names in the table's spelling."""

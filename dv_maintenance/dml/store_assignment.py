@@ -28,38 +28,38 @@ _ANSI: Final = "spark.sql.ansi.enabled"
 _FOLLOWS_ANSI: Final = "spark.databricks.delta.updateAndMergeCastingFollowsAnsiEnabledFlag"
 
 
-def stored(rows: DataFrame, values: Mapping[str, str], types: StructType, *, castable: bool) -> dict[str, Column]:
+def stored(rows: DataFrame, values: Mapping[str, str], types: StructType, *, spark_rules: bool) -> dict[str, Column]:
     """``values``, SQL over ``rows`` by column, cast to the columns' ``types``.
 
-    castable : as in ``RowRules``.
+    spark_rules : as in ``RowRules``.
 
     Raises
     ------
     RefusedError : a struct whose fields are not those of the column in the same order; under STRICT a value of another
-        type; unless ``castable``, a type that Spark does not store in the column's, and the policy LEGACY.
+        type; with ``spark_rules`` a type that Spark does not store in the column's, and the policy LEGACY.
     """
     from pyspark.sql import functions as f
 
     session = rows.sparkSession
     policy = _conf(session, _POLICY, "ANSI").upper()
-    if policy == "LEGACY" and not castable:
+    if policy == "LEGACY" and spark_rules:
         raise RefusedError(
             f"{_POLICY} is LEGACY, which Spark does not allow for such a table",
             next_step=f"set {_POLICY} to ANSI in the session",
         )
-    strict = policy == "STRICT" and not (castable and _follows_ansi(session))
-    seen = [name for name in values if strict or not castable or _has_struct(types[name].dataType)]
+    strict = policy == "STRICT" and not (_follows_ansi(session) and not spark_rules)
+    seen = [name for name in values if strict or spark_rules or _has_struct(types[name].dataType)]
     # The analyzer's types, under numbers as aliases, since names may differ only in case.
     given = rows.select(*[f.expr(values[name]).alias(f"_{at}") for at, name in enumerate(seen)]).schema if seen else ()
     for name, found in zip(seen, given, strict=True):
         _check(name, found.dataType, types[name].dataType, strict)
-        if not castable and not _assignable(found.dataType, types[name].dataType):
+        if spark_rules and not _assignable(found.dataType, types[name].dataType):
             raise RefusedError(
                 f"column {name} is {types[name].dataType.simpleString()}, but its new value "
                 f"{found.dataType.simpleString()}, which Spark does not store in it",
                 next_step="cast the value to the column's type",
             )
-    mode = _mode(session) if castable else _session_mode(session, "ansi")
+    mode = _session_mode(session, "ansi") if spark_rules else _mode(session)
     return {name: _cast(session, f.expr(sql), types[name].dataType, mode) for name, sql in values.items()}
 
 

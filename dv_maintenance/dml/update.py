@@ -73,7 +73,7 @@ def update(
         with spark_errors():
             live = live_rows(session, tasks, schema, table.storage.options, bound)
             rows = live.rows.where(parsed.sql)
-            new = stored(rows, values, types, castable=rules.castable)
+            new = stored(rows, values, types, spark_rules=rules.spark_rules)
             columns = [
                 new.get(name, f.col(quoted(name)).cast(types[name].dataType)).alias(name)
                 for name in snapshot.schema.names

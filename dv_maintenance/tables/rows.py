@@ -126,8 +126,8 @@ class RowRules:
     empty_is_null : partition columns in which an empty text, and Hive's name for null, are stored as null.
     change_data : whether changes have to be recorded in separate files.
     row_ids : whether a changed row has to keep its id, see ``row_id_name``.
-    castable : whether values are cast to their columns wherever a cast exists, as delta-spark's UPDATE and MERGE do.
-        Otherwise Spark's rules of INSERT hold: of a text no number is made.
+    spark_rules : whether Spark's own UPDATE and MERGE write such tables, not delta-spark's, which casts more values
+        to their columns and counts other matches.
     """
 
     checks: Mapping[str, str] = field(default_factory=dict)
@@ -139,7 +139,7 @@ class RowRules:
     empty_is_null: tuple[str, ...] = ()
     change_data: bool = False
     row_ids: bool = False
-    castable: bool = True
+    spark_rules: bool = False
 
 
 class Partitioner(Protocol):

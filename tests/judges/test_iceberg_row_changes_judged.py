@@ -12,7 +12,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from iceberg_engine import IcebergEngine
+from pyspark.errors import AnalysisException
 
+from dv_maintenance.dml.clauses import with_clauses
 from dv_maintenance.dml.delete import delete
 from dv_maintenance.dml.merge import merge
 from dv_maintenance.dml.update import update
@@ -143,6 +145,53 @@ def test_update_and_merge(engine: IcebergEngine, partitioned: str) -> None:
         assert engine.rows("t") == rows
 
 
+TWICE = "SELECT * FROM VALUES (3, NULL), (3, 1), (90, 1), (90, 1) AS s(id, n)"
+
+
+@pytest.mark.parametrize(
+    "clauses",
+    [
+        ["NOT MATCHED BY SOURCE AND target.id < 9 THEN UPDATE SET p = 'o'"],
+        ["NOT MATCHED THEN INSERT (id) VALUES (s.id)", "NOT MATCHED BY SOURCE AND target.id > 20 THEN DELETE"],
+        ["MATCHED AND s.n + NULL > 0 THEN DELETE"],
+        ["MATCHED AND s.n = 1 THEN UPDATE SET p = 'x'"],
+        ["MATCHED THEN DELETE"],
+    ],
+    ids=["by-source", "no-match", "null", "one", "delete"],
+)
+def test_several_matches_of_a_row(engine: IcebergEngine, clauses: list[str]) -> None:
+    for name in ("t", "twin"):
+        made(engine, name, "")
+    begun = with_clauses(merge(ours(engine, "t"), engine.session, TWICE, "target.id = s.id", source_alias="s"), clauses)
+    whens = " ".join(f"WHEN {each}" for each in clauses)
+    try:
+        engine.sql(f"MERGE INTO {{t}} AS target USING ({TWICE}) s ON target.id = s.id {whens}", "twin")
+    except Exception:  # noqa: BLE001 -- the engine's are of many classes
+        with pytest.raises(UsageError, match="several rows of the source"):
+            begun.execute()
+    else:
+        begun.execute()
+    assert contents(engine, "t") == contents(engine, "twin")
+
+
+@pytest.mark.parametrize(
+    "clause",
+    [
+        "NOT MATCHED THEN INSERT (id) VALUES (target.id)",
+        "NOT MATCHED AND target.id IS NULL THEN INSERT (id) VALUES (s.id)",
+        "NOT MATCHED BY SOURCE THEN UPDATE SET p = s.p",
+        "NOT MATCHED BY SOURCE AND s.id IS NULL THEN DELETE",
+    ],
+)
+def test_a_row_without_a_match_has_one_side(engine: IcebergEngine, clause: str) -> None:
+    made(engine, "t", "")
+    with pytest.raises(AnalysisException):
+        engine.sql(f"MERGE INTO {{t}} AS target USING ({SOURCE}) s ON target.id = s.id WHEN {clause}", "t")
+    begun = merge(ours(engine, "t"), engine.session, SOURCE, "target.id = s.id", source_alias="s")
+    with pytest.raises(UsageError):
+        with_clauses(begun, [clause]).execute(dry_run=True)
+
+
 ASSIGNED = {
     "n": ("'7'", "3.7", "TRUE", "DATE '2026-01-01'", "id + 3000000000", "NULL"),
     "v": ("5", "day", "TRUE"),
@@ -169,7 +218,7 @@ def test_values_of_other_types(engine: IcebergEngine, policy: str) -> None:
     for column, value in [(column, value) for column, values in ASSIGNED.items() for value in values]:
         try:
             engine.sql(f"UPDATE {{t}} SET {column} = {value}", "twin")
-        except Exception:  # noqa: BLE001 - the engine's, of many classes
+        except Exception:  # noqa: BLE001 -- the engine's are of many classes
             with pytest.raises(DvMaintenanceError):
                 update(ours(engine, "t"), engine.session, {column: value})
         else:

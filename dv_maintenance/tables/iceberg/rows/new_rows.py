@@ -54,7 +54,7 @@ def row_rules(snapshot: IcebergSnapshot) -> RowRules:
         defaults=defaults,
         fixed=fixed,
         row_ids=snapshot.metadata.format_version > 2,
-        castable=False,
+        spark_rules=True,
     )
 
 
