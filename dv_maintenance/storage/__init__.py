@@ -355,6 +355,7 @@ class Storage(Place):
             see ``check_target``; every method that writes or deletes raises it.
         """
         self.check_target(path)
+        self._check_free(path)
         store, key = self._at(path, write=True)
         with storage_errors(path):
             self._drop_checksum(path)

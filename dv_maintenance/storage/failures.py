@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -57,6 +58,8 @@ def storage_errors(path: str) -> Iterator[None]:
     except IsADirectoryError as error:
         raise NotAFileError(path) from error
     except Exception as error:
+        if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+            raise FileNotFoundError(path) from error
         if _is_name_taken(error):
             raise FileExistsAlreadyError(f"{path} exists already") from error
         raise storage_failure(path or "the table", error) from Cause(error)

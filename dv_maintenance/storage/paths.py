@@ -143,12 +143,21 @@ class Place:
         return path if "://" in path else f"{self.uri}/{quote(path, safe=_SAFE)}"
 
     def local(self, path: str) -> str:
-        """The path on local disk. Only for ``is_local`` places."""
+        """The path on local disk. Only for ``is_local`` places. Raises FileNotFoundError: no disk has such a name."""
+        if "\0" in path or "%00" in path:
+            raise FileNotFoundError(path)
         return unquote(path[7:]) if path.startswith("file://") else os.path.join(self._root, path)
 
     def is_folder(self, path: str) -> bool:
         """Whether there is a folder of this name on local disk, where a file should be."""
-        return self.on_disk(path) and os.path.isdir(self.local(path))
+        try:
+            return self.on_disk(path) and os.path.isdir(self.local(path))
+        except FileNotFoundError:
+            return False
+
+    def is_dangling(self, path: str) -> bool:
+        """Whether the name is, on local disk, a link to nothing. Listings leave it out, and nobody can create it."""
+        return self.on_disk(path) and os.path.islink(self.local(path)) and not os.path.exists(self.local(path))
 
     def on_disk(self, path: str) -> bool:
         """Whether a path is on local disk."""

@@ -103,6 +103,9 @@ def _size(storage: Storage, path: str) -> int | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
-        with storage_errors(path):
-            raise error from None
+        try:
+            with storage_errors(path):
+                raise error from None
+        except FileNotFoundError:
+            return None
     return None if stat.S_ISDIR(info.st_mode) else info.st_size

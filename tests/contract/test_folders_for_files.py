@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -66,3 +67,46 @@ def test_where_the_next_version_should_be(build: Build, tmp_path: Path, capsys: 
         assert {each.path for each in Storage(str(root)).list()} == before
     shutil.rmtree(following)
     assert main(["purge", str(root), "--engine", "local"]) == 0
+
+
+def test_a_folder_for_the_pointer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root = tmp_path / "t"
+    delta(root)
+    (root / "_delta_log/_last_checkpoint").mkdir()
+    assert main(["fsck", str(root)]) == 5
+    assert "_last_checkpoint: is a folder" in capsys.readouterr().out
+    assert main(["checkpoint", str(root)]) == 3
+    assert "move the folder" in capsys.readouterr().err
+
+
+def test_a_link_to_nothing_for_the_next_version(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Readers take the version before it for the newest one."""
+    root = tmp_path / "t"
+    _, following = delta(root)
+    following.symlink_to(tmp_path / "gone")
+    assert main(["fsck", str(root)]) == 5
+    assert f"{following.name}: is a link to a file that does not exist" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["a\0b", "a%00b", "x" * 5000])
+def test_a_name_that_no_disk_has(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The file is missing."""
+    root = tmp_path / "t"
+    _, following = delta(root)
+    log = root / "_delta_log" / f"{0:020d}.json"
+    add = next(each["add"] for each in map(json.loads, log.read_text().splitlines()) if "add" in each)
+    following.write_text(json.dumps({"add": {**add, "path": name}}))
+    for verb in (["health"], ["read", "--engine", "local"], ["fsck"], ["fsck", "--deep"]):
+        code = main([verb[0], str(root), *verb[1:]])
+        said = "".join(capsys.readouterr())
+        assert code == 5, (verb, said)
+        assert "Error" not in said
+
+
+def test_a_log_without_a_schema(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root = tmp_path / "t"
+    delta(root)
+    log = root / "_delta_log" / f"{0:020d}.json"
+    log.write_text("".join(f"{line}\n" for line in log.read_text().splitlines() if '"metaData"' not in line))
+    assert main(["fsck", str(root), "--deep"]) == 5
+    assert "the log has no schema" in capsys.readouterr().out

@@ -179,6 +179,7 @@ def _read_dv(
 
 def _unfit(table: FsckTable, snapshot: Snapshot, rows: Sequence[int]) -> Fault | None:
     """Files with the same columns, if they can't be read as the table's."""
+    source = None
     try:
         (task,) = table.scan_tasks(replace(snapshot, files=snapshot.files.slice(rows[0], 1)))
         (source,) = task.sources
@@ -187,6 +188,8 @@ def _unfit(table: FsckTable, snapshot: Snapshot, rows: Sequence[int]) -> Fault |
     except (DamagedDeletionVectorError, MissingValueError, RefusedError):
         return None  # found elsewhere, or it does not concern the columns
     except DamagedTableError as damage:
+        if source is None:
+            return None  # not of this file: the log's faults have it
         path = table.storage.path_of_uri(source.uri)
         others = f" (and {count(len(rows) - 1, 'more file')})" if len(rows) > 1 else ""
         return Fault(path, DATA, CONTENT, damage.message.replace(source.uri, "the file") + others, tuple(rows))

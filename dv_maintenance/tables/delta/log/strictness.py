@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from dv_maintenance.remedies import run
 from dv_maintenance.tables.delta.features import NO_SCHEMA, stamps
 from dv_maintenance.tables.delta.log.bulk import dv_id
+from dv_maintenance.tables.delta.log.pointer import POINTER
 from dv_maintenance.tables.delta.log.segment import LOG, commit_path, read_commits
 from dv_maintenance.tables.delta.rows.partitions import partition_columns, spelling_of
 from dv_maintenance.tables.fsck import LogFault, Repair
@@ -146,12 +147,23 @@ def strict_faults(storage: Storage, snapshot: DeltaSnapshot, name: str) -> Itera
                 "Readers return its rows, although that version deleted them or moved them to other files.",
                 _back(name, version),
             )
-    if storage.is_folder(following := commit_path(snapshot.version + 1)):
-        repair = Repair("Move the folder to another place.", None, "Nothing.")
-        yield LogFault(following, "is a folder", "Spark can't read the table, and nobody can write to it.", repair)
+    yield from _in_the_way(storage, commit_path(snapshot.version + 1))
     yield from _stamps(snapshot, commits)
     yield from _protocol(snapshot, name)
     yield from _schema(snapshot)
+
+
+def _in_the_way(storage: Storage, following: str) -> Iterator[LogFault]:
+    """Names on local disk that no writer can take. ``following``: the commit after the newest version."""
+    away = Repair("Move the folder to another place.", None, "Nothing.")
+    if storage.is_folder(following):
+        yield LogFault(following, "is a folder", "Spark can't read the table, and nobody can write to it.", away)
+    elif storage.is_dangling(following):
+        back = Repair("Put back the file that it names, or remove the link.", None, "Nothing.")
+        effect = "Readers take the version before it for the newest one, and nobody can write to the table."
+        yield LogFault(following, "is a link to a file that does not exist", effect, back)
+    if storage.is_folder(POINTER):
+        yield LogFault(POINTER, "is a folder", "No checkpoint can be named in it.", away)
 
 
 def _back(name: str, since: int | None) -> Repair:
