@@ -70,6 +70,8 @@ def statistics(text: str) -> Edit:
         (1, "add", without("dataChange"), "add.dataChange is missing"),
         (0, "metaData", without("configuration"), "metaData.configuration is missing"),
         (0, "metaData", without("format"), "metaData.format is missing"),
+        (0, "metaData", lambda each: each.update(format={"provider": "parquet"}), "metaData.format.options is missing"),
+        (0, "metaData", lambda each: each.update(format={"options": {}}), "metaData.format.provider is missing"),
         (1, "add", statistics(""), "the statistics of 1 file are not a JSON object"),
         (1, "add", statistics("null"), "not a JSON object"),
         (1, "add", statistics('{"numRecords":'), "not a JSON object"),
@@ -345,3 +347,10 @@ def test_a_row_count_beyond_64_bits(root: Path) -> None:
     assert main(["recount", str(root)]) == 0
     assert len(ids(root)) == 9
     assert not fsck(open_table(str(root))).damage
+
+
+def test_files_without_columns_are_not_rewritten(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    edited(root, 0, "metaData", lambda each: each.update(partitionColumns=["id", "v"]))
+    for dry in (["--dry-run"], []):
+        assert main(["purge", str(root), "--engine", "local", *dry]) == 3
+        assert "every column is a partition column" in capsys.readouterr().err

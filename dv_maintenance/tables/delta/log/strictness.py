@@ -31,6 +31,7 @@ _REQUIRED: Final[Mapping[str, Mapping[str, type]]] = {
     "add": {"partitionValues": dict, "dataChange": bool, "size": int, "modificationTime": int},
     "metaData": {"format": dict, "configuration": dict, "partitionColumns": list},
 }
+_OF_FORMAT: Final[Mapping[str, type]] = {"provider": str, "options": dict}
 _OF_VECTORS: Final = ("sizeInBytes", "cardinality")
 _UNSTAMPED: Final = "has no in-commit timestamp, though the table has them"
 _DVS: Final = "deletionVectors"
@@ -63,7 +64,10 @@ class _Commits:
             for body in _bodies(actions, kind):
                 for name in (name for name, wanted in fields.items() if not isinstance(body.get(name), wanted)):
                     self.incomplete.setdefault(f"{kind}.{name}", where)
-                vector = body.get("deletionVector")
+                vector, source = body.get("deletionVector"), body.get("format")
+                for name, wanted in _OF_FORMAT.items() if isinstance(source, dict) and kind == "metaData" else ():
+                    if not isinstance(source.get(name), wanted):
+                        self.incomplete.setdefault(f"{kind}.format.{name}", where)
                 for name in (name for name in _OF_VECTORS if vector and vector.get(name) is None):
                     self.incomplete.setdefault(f"{kind}.deletionVector.{name}", where)
         first = actions[0].get("commitInfo") if actions else None

@@ -109,6 +109,13 @@ def rewrite_tasks(
     """
     metadata, logical = snapshot.metadata, snapshot.schema
     schema, match_by = file_schema(snapshot.protocol, metadata), _match_by(metadata)
+    if not len(schema):
+        raise RefusedError(
+            "every column is a partition column: new files would have no columns, and no rows",
+            table=snapshot.table,
+            version=snapshot.version,
+            next_step="write the rows to a new table, with fewer partition columns",
+        )
     codec, stats = codec_of(metadata, compression), stats_columns(metadata, clustering_columns(snapshot.domains))
     live = _live_inputs(storage, snapshot, bins)
     clustered = bool(clustering_columns(snapshot.domains))
