@@ -19,6 +19,7 @@ from dv_maintenance.credentials import COMMITTER, for_writing, reached
 from dv_maintenance.errors import RefusedError, StorageUnavailableError, UsageError
 from dv_maintenance.storage.diagnosis import diagnose
 from dv_maintenance.storage.failures import (
+    NO_FILE,
     Cause,
     FileExistsAlreadyError,
     Handle,
@@ -191,8 +192,10 @@ class Storage(Place):
                     elif (after is None or name > after) and (staged or staged_for(entry.name) is None):
                         try:
                             found = entry.stat()
-                        except FileNotFoundError:
-                            continue  # removed during the listing, or a dangling link
+                        except OSError as error:
+                            if isinstance(error, FileNotFoundError) or error.errno in NO_FILE:
+                                continue  # removed during the listing, or a link to nothing
+                            raise
                         size = -1 if stat.S_ISDIR(found.st_mode) else found.st_size
                         yield FileInfo(name, size, found.st_mtime_ns // 1_000_000)
 

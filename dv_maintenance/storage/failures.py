@@ -6,7 +6,7 @@ import errno
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from dv_maintenance.errors import (
     DvMaintenanceError,
@@ -19,6 +19,10 @@ from dv_maintenance.errors import (
 from dv_maintenance.storage.diagnosis import diagnose, without_answers
 
 _Bytes = TypeVar("_Bytes", bytes, memoryview)
+
+
+NO_FILE: Final = frozenset({errno.ENAMETOOLONG, errno.ELOOP})
+"""Numbers of errors of names that no file can have: too long, or a link that leads to itself."""
 
 
 class FileExistsAlreadyError(StorageUnavailableError, FileExistsError):
@@ -58,7 +62,7 @@ def storage_errors(path: str) -> Iterator[None]:
     except IsADirectoryError as error:
         raise NotAFileError(path) from error
     except Exception as error:
-        if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+        if isinstance(error, OSError) and error.errno in NO_FILE:
             raise FileNotFoundError(path) from error
         if _is_name_taken(error):
             raise FileExistsAlreadyError(f"{path} exists already") from error

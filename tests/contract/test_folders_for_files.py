@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -110,3 +111,30 @@ def test_a_log_without_a_schema(tmp_path: Path, capsys: pytest.CaptureFixture[st
     log.write_text("".join(f"{line}\n" for line in log.read_text().splitlines() if '"metaData"' not in line))
     assert main(["fsck", str(root), "--deep"]) == 5
     assert "the log has no schema" in capsys.readouterr().out
+
+
+@FORMATS
+def test_a_link_that_leads_to_itself(build: Build, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The file is missing; a vacuum does not stop at it."""
+    root = tmp_path / "t"
+    data, _ = build(root)
+    data.unlink()
+    data.symlink_to(data)
+    for verb in (["read"], ["purge"], ["fsck"]):
+        assert main([verb[0], str(root), *verb[1:], *(["--engine", "local"] if verb != ["fsck"] else [])]) == 5
+        assert "network" not in "".join(capsys.readouterr())
+    assert main(["vacuum", str(root), "--dry-run"]) == 0
+
+
+def test_a_footer_whose_names_are_not_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root = tmp_path / "t"
+    data, _ = delta(root)
+    whole = data.read_bytes()
+    names = [found.start() for found in re.finditer(rb"[a-z-]{2,}", whole)]
+    assert len(names) > 2
+    for at in names:
+        data.write_bytes(whole[:at] + b"\xff" + whole[at + 1 :])
+        for verb in (["plan"], ["purge", "--dry-run"], ["fsck", "--deep"], ["read"]):
+            engine = ["--engine", "local"] if verb[0] in {"purge", "read"} else []
+            assert main([verb[0], str(root), *verb[1:], *engine]) in {0, 5}, (at, verb)
+            assert "Error" not in "".join(capsys.readouterr())

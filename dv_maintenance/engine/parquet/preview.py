@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from dv_maintenance.engine.faults import reading
 from dv_maintenance.engine.parquet.codecs import codec_bytes, codec_of_sources, codec_options
 from dv_maintenance.engine.parquet.footer import compressed_bytes, dictionary_pays
 from dv_maintenance.engine.parquet.reader import SourceReader, open_parquet
@@ -116,7 +117,7 @@ def sampled_ratio(
     """
     storage = Storage(task.output_uri, storage_options)
     scan = replace(task.scan, schema=as_optional(task.scan.schema))
-    with open_parquet(recoded.source, scan, storage) as reader:
+    with reading(recoded.source.uri), open_parquet(recoded.source, scan, storage) as reader:
         group = reader.footer.row_group(recoded.group)
         sizes = {leaf: group.column(leaf).total_compressed_size for leaf in range(group.num_columns)}
         leaves = sorted(sorted(sizes, key=lambda leaf: -sizes[leaf])[:_COLUMNS])

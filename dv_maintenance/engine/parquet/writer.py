@@ -90,8 +90,12 @@ class ParquetFiles:
         return found
 
     def _keeps_dictionaries(self, source: SourceFile, reader: SourceReader) -> bool:
-        plain = not (self.task.order_by or source.details or source.row_defaults)
-        return plain and Writer.of(reader.footer.created_by or "") is not None
+        if self.task.order_by or source.details or source.row_defaults:
+            return False
+        try:
+            return Writer.of(reader.footer.created_by or "") is not None
+        except UnicodeDecodeError:
+            return False  # the writer's name is damaged; whether more is, the values show
 
     def refuse_required(self) -> None:
         """From now on only take layouts whose columns are all optional."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.paimon_writer import NEW, OLD, PaimonWriter
 
-from dv_maintenance.errors import DvMaintenanceError
+from dv_maintenance.errors import DamagedTableError, DvMaintenanceError
 from dv_maintenance.maintenance.health import health
 from dv_maintenance.maintenance.read import read
 from dv_maintenance.tables import open_table
@@ -90,6 +91,16 @@ def test_files_that_are_gone(tmp_path: Path) -> None:
         path.unlink()
         read_all(table.path)
         path.write_bytes(body)
+
+
+def test_a_schema_without_columns(tmp_path: Path) -> None:
+    table = written(tmp_path / "t", NEW, "null")
+    newest = max((table.path / "schema").iterdir())
+    newest.write_text(
+        json.dumps({**json.loads(newest.read_text()), "fields": None, "partitionKeys": [], "primaryKeys": []})
+    )
+    with pytest.raises(DamagedTableError, match="it has no columns"):
+        open_table(str(table.path)).snapshot()
 
 
 VALUES = st.none() | st.booleans() | st.integers() | st.text(max_size=3) | st.lists(st.integers(), max_size=2)

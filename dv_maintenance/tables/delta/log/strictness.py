@@ -64,10 +64,13 @@ class _Commits:
             for body in _bodies(actions, kind):
                 for name in (name for name, wanted in fields.items() if not isinstance(body.get(name), wanted)):
                     self.incomplete.setdefault(f"{kind}.{name}", where)
-                vector, source = body.get("deletionVector"), body.get("format")
-                for name, wanted in _OF_FORMAT.items() if isinstance(source, dict) and kind == "metaData" else ():
-                    if not isinstance(source.get(name), wanted):
+                source: Any = body.get("format") if kind == "metaData" else None
+                if isinstance(source, dict):
+                    for name in (
+                        name for name, wanted in _OF_FORMAT.items() if not isinstance(source.get(name), wanted)
+                    ):
                         self.incomplete.setdefault(f"{kind}.format.{name}", where)
+                vector = body.get("deletionVector")
                 for name in (name for name in _OF_VECTORS if vector and vector.get(name) is None):
                     self.incomplete.setdefault(f"{kind}.deletionVector.{name}", where)
         first = actions[0].get("commitInfo") if actions else None

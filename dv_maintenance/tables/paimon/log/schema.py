@@ -105,6 +105,8 @@ def read_schema(layout: Layout, schema_id: int) -> Schema:
     if schema.id != schema_id:
         raise document.damaged(f"it holds schema {schema.id}")
     names = [each.name for each in fields]
+    if not names:
+        raise document.damaged("it has no columns")
     if len(set(names)) < len(names) or len({each.id for each in fields}) < len(names):
         raise document.damaged("two columns have the same name or id")
     if unknown := {*schema.partition_keys, *schema.primary_keys} - set(names):
