@@ -103,6 +103,16 @@ def test_a_schema_without_columns(tmp_path: Path) -> None:
         open_table(str(table.path)).snapshot()
 
 
+@pytest.mark.parametrize("name", ["totalRecordCount", "watermark"])
+def test_a_count_that_is_no_number(tmp_path: Path, name: str) -> None:
+    """Paimon can't read such a snapshot, and the next one would take the value over."""
+    table = written(tmp_path / "t", NEW, "null")
+    newest = table.path / "snapshot" / f"snapshot-{table.version}"
+    newest.write_text(json.dumps({**json.loads(newest.read_text()), name: "x"}))
+    with pytest.raises(DamagedTableError, match=f"{name} is not a 64-bit integer"):
+        open_table(str(table.path)).snapshot()
+
+
 VALUES = st.none() | st.booleans() | st.integers() | st.text(max_size=3) | st.lists(st.integers(), max_size=2)
 
 

@@ -28,6 +28,7 @@ BATCH: Final = 2**63 - 1
 LATEST: Final = "LATEST"
 _EARLIEST: Final = "EARLIEST"
 _MAX_VERSION: Final = 3
+_NUMBERS: Final = ("totalRecordCount", "deltaRecordCount", "changelogRecordCount", "watermark", "nextRowId")
 _MAX_HINT: Final = 64
 # The newest snapshot never expires, but it may no longer be the newest by the time it is read.
 _ATTEMPTS: Final = 3
@@ -190,6 +191,8 @@ def parse_snapshot(document: Document) -> SnapshotFile:
             table=document.table,
             next_step="use a newer release of this tool",
         )
+    for name in _NUMBERS:  # which the next snapshot takes over or counts on
+        document.optional_integer(name)
     return SnapshotFile(
         id=document.integer("id"),
         schema_id=document.integer("schemaId"),
