@@ -19,24 +19,13 @@ from dv_maintenance.tables.delta.commit.live_file import LiveFile
 from dv_maintenance.tables.delta.rows.tasks import dv_ref
 from dv_maintenance.tables.dv_codecs import load
 from dv_maintenance.tables.model import FileKey
+from dv_maintenance.tables.staying import Stay
 
 if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
     from dv_maintenance.tables.delta.commit.conflicts import Since
     from dv_maintenance.tables.delta.log.actions import Metadata, Protocol
     from dv_maintenance.tables.table import Replacement
-
-
-@dataclass(frozen=True, slots=True)
-class Carried:
-    """A replacement as it can be committed now.
-
-    inputs : its inputs that are still live, with their present DVs.
-    deleted : a DV for each of its outputs, in order.
-    """
-
-    inputs: tuple[LiveFile, ...]
-    deleted: tuple[DeletionVector, ...]
 
 
 def takes_dvs(protocol: Protocol, metadata: Metadata) -> bool:
@@ -55,7 +44,7 @@ class Rebase:
     live: Mapping[FileKey, LiveFile]
     _read: dict[FileKey, DeletionVector] = field(default_factory=dict)
 
-    def carry(self, replacement: Replacement, since: Since) -> Carried | str:
+    def carry(self, replacement: Replacement, since: Since) -> Stay[LiveFile] | str:
         """The replacement with concurrent deletes carried over, or the reason why it is lost. All of its inputs must
         have been live at the base version, and ``kept`` must be known for each of them.
 
@@ -81,7 +70,7 @@ class Rebase:
         deleted = carry_over(sources, [output.rows for output in replacement.outputs])
         if all(dv.cardinality == output.rows for dv, output in zip(deleted, replacement.outputs, strict=True)):
             return "other writers removed all of its rows"
-        return Carried(tuple(inputs), tuple(deleted))
+        return Stay(tuple(inputs), tuple(deleted), carried=True)
 
     def _now(self, key: FileKey, since: Since) -> LiveFile | str | None:
         """The file as it is now; ``None`` if it was removed; or the reason why its deletes can't be determined."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import pyarrow.compute as pc
@@ -17,7 +17,7 @@ from dv_maintenance.tables.delta.commit.conflicts import Since, layout_change, l
 from dv_maintenance.tables.delta.commit.dv_files import CommitDvs
 from dv_maintenance.tables.delta.commit.live_file import LiveFile
 from dv_maintenance.tables.delta.commit.publish import Draft, operation_info, publish
-from dv_maintenance.tables.delta.commit.rebase import Carried, Rebase, takes_dvs
+from dv_maintenance.tables.delta.commit.rebase import Rebase, takes_dvs
 from dv_maintenance.tables.delta.load import load_snapshot
 from dv_maintenance.tables.delta.log.actions import Action, Metadata
 from dv_maintenance.tables.delta.log.columns import strings
@@ -32,7 +32,8 @@ from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
 from dv_maintenance.tables.gates import Input, check_replacements, check_stored
 from dv_maintenance.tables.model import FileKey
 from dv_maintenance.tables.publish import before_the_commit
-from dv_maintenance.tables.table import CommitOutcome, Rebased, Replacement
+from dv_maintenance.tables.staying import Stay, outcome_of
+from dv_maintenance.tables.table import CommitOutcome, Replacement
 from dv_maintenance.tables.work import OutputFile
 
 _REASONS_SHOWN: Final = 3
@@ -71,22 +72,8 @@ def commit_replacements(
     with commit.dvs.cleaned_up():
         published = publish(storage, base, commit.compose, writes="rewrite", max_attempts=max_attempts)
         commit.dvs.keep = published.version is not None
-    return CommitOutcome(
-        version=published.version,
-        committed=tuple(commit.stay),
-        lost=tuple(commit.lost),
-        attempts=published.attempts,
-        reason=_reasons(commit.lost),
-        rebased=tuple(
-            Rebased(
-                name,
-                tuple(file.key for file in carried.inputs),
-                tuple(dv.cardinality for dv in carried.deleted),
-            )
-            for name, carried in commit.stay.items()
-            if name in commit.carried
-        ),
-    )
+    outcome = outcome_of(published, commit.stay, commit.lost, lambda file: file.key)
+    return replace(outcome, reason=_reasons(commit.lost))
 
 
 @dataclass(slots=True)
@@ -99,8 +86,7 @@ class _Commit:
     operation: Mapping[str, Any]
     live: Mapping[FileKey, LiveFile]
     deleted_at: int = field(default_factory=lambda: time.time_ns() // 1_000_000)
-    stay: dict[str, Carried] = field(default_factory=dict)
-    carried: set[str] = field(default_factory=set)  # of `stay`, those with concurrent deletes
+    stay: dict[str, Stay[LiveFile]] = field(default_factory=dict)
     lost: dict[str, str] = field(default_factory=dict)
     rebase: Rebase = field(init=False)
     dvs: CommitDvs = field(init=False)
@@ -137,23 +123,21 @@ class _Commit:
 
     def _decide(self, since: Since) -> None:
         change = layout_change(self.base.protocol, self.base.metadata, since)
-        self.lost, self.stay, self.carried = {}, {}, set()
+        self.lost, self.stay = {}, {}
         changed = {} if change else lost_replacements(self.replacements, self.live, since)
         rebases = takes_dvs(since.protocol or self.base.protocol, since.metadata or self.base.metadata)
         for each in self.replacements:
-            found: Carried | str
+            found: Stay[LiveFile] | str
             if change:
                 found = change
             elif each.id not in changed:
-                found = Carried(tuple(self.live[key] for key in each.inputs), (_NONE,) * len(each.outputs))
+                found = Stay(tuple(self.live[key] for key in each.inputs), (_NONE,) * len(each.outputs), carried=False)
             elif rebases and each.kept and all(key in self.live for key in each.inputs):
                 found = self.rebase.carry(each, since)
-                self.carried.add(each.id)
             else:
                 found = changed[each.id]
             if isinstance(found, str):
                 self.lost[each.id] = found
-                self.carried.discard(each.id)
             else:
                 self.stay[each.id] = found
 
@@ -183,9 +167,10 @@ class _Commit:
         """The inputs, tagged with the place of their rows if that is wanted and known. Rows that were carried over have
         no tags: the DVs of their removes are not those that the rewrite read.
         """
-        inputs = self.stay[replacement.id].inputs
+        stay = self.stay[replacement.id]
+        inputs = stay.inputs
         known = replacement.kept and len(replacement.outputs) == 1 and not replacement.recounted
-        if not (self.operation.get("compactionTags") and known) or replacement.id in self.carried:
+        if not (self.operation.get("compactionTags") and known) or stay.carried:
             return inputs
         path = log_path(self.storage, replacement.outputs[0].uri)
         tags = compaction_tags(path, replacement.kept, [file.deleted_rows for file in inputs])

@@ -27,11 +27,12 @@ from dv_maintenance.tables.iceberg.rows.rewrite_tasks import output_folder
 from dv_maintenance.tables.iceberg.rows.tasks import stored_source
 from dv_maintenance.tables.model import FileKey
 from dv_maintenance.tables.publish import before_the_commit
-from dv_maintenance.tables.table import CommitOutcome, Rebased, Replacement, reasons_of
+from dv_maintenance.tables.staying import Stay, outcome_of
 
 if TYPE_CHECKING:
     from dv_maintenance.tables.iceberg.layout import Layout
     from dv_maintenance.tables.iceberg.snapshot import IcebergSnapshot
+    from dv_maintenance.tables.table import CommitOutcome, Replacement
     from dv_maintenance.tables.work import OutputFile
 
 _NONE: Final = DeletionVector.empty()
@@ -62,23 +63,7 @@ def commit_replacements(
     with before_the_commit():
         commit.verify()
     published = publish(layout, base, commit.compose, writes="rewrite", max_attempts=max_attempts)
-    held = published.version is not None
-    return CommitOutcome(
-        version=published.version,
-        committed=tuple(commit.stay) if held else (),
-        lost=tuple(commit.lost),
-        attempts=published.attempts,
-        reason=reasons_of(commit.lost),
-        rebased=tuple(
-            Rebased(
-                name,
-                tuple(FileKey(row["path"], row["dv_id"]) for row in stay.inputs),
-                tuple(dv.cardinality for dv in stay.deleted),
-            )
-            for name, stay in commit.stay.items()
-            if held and stay.carried
-        ),
-    )
+    return outcome_of(published, commit.stay, commit.lost, _key)
 
 
 def live_rows(snapshot: IcebergSnapshot, paths: set[str]) -> dict[str, Row]:
@@ -93,20 +78,6 @@ def stored_dv(layout: Layout, snapshot: IcebergSnapshot, row: Row) -> DeletionVe
     return _NONE if ref is None else load(ref, layout.storage.get_range, rows=row["record_count"])
 
 
-@dataclass(frozen=True, slots=True)
-class _Stay:
-    """A replacement as it can be committed on the newest snapshot.
-
-    inputs : rows of the newest snapshot.
-    deleted : deleted rows of each output.
-    carried : whether an input has another DV than planned.
-    """
-
-    inputs: tuple[Row, ...]
-    deleted: tuple[DeletionVector, ...]
-    carried: bool
-
-
 @dataclass(slots=True)
 class _Commit:
     """The commit, decided again in each attempt. ``live``: inputs at the base snapshot, by path."""
@@ -115,7 +86,7 @@ class _Commit:
     base: IcebergSnapshot
     replacements: Sequence[Replacement]
     live: Mapping[str, Row]
-    stay: dict[str, _Stay] = field(default_factory=dict)
+    stay: dict[str, Stay[Row]] = field(default_factory=dict)
     lost: dict[str, str] = field(default_factory=dict)
     _records: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     _read: dict[FileKey, DeletionVector] = field(default_factory=dict)
@@ -158,7 +129,7 @@ class _Commit:
         found = live_rows(now, set(self.live))
         strange = now.strange_after(self.base)
         for each in self.replacements:
-            stay = strange or self._held(each, now, found)
+            stay = strange or self._stay(each, now, found)
             if isinstance(stay, str):
                 self.lost[each.id] = stay
             else:
@@ -176,7 +147,7 @@ class _Commit:
             next((each.path.rpartition("/")[0] for each in dvs), ""),
         )
 
-    def _held(self, each: Replacement, now: IcebergSnapshot, found: Mapping[str, Row]) -> _Stay | str:
+    def _stay(self, each: Replacement, now: IcebergSnapshot, found: Mapping[str, Row]) -> Stay[Row] | str:
         """The replacement as it can be committed, or why it is lost."""
         inputs = []
         for key in each.inputs:
@@ -188,7 +159,7 @@ class _Commit:
             inputs.append((old, new))
         left = tuple(new for _, new in inputs)
         if all(deletes_of(old) == deletes_of(new) for old, new in inputs):
-            return _Stay(left, (_NONE,) * len(each.outputs), carried=tuple(_key(new) for new in left) != each.inputs)
+            return Stay(left, (_NONE,) * len(each.outputs), carried=tuple(_key(new) for new in left) != each.inputs)
         if not each.kept or any(old["equality_deletes"] for old, _ in inputs):
             return "another writer deleted rows of its inputs, and where these rows are in the new files is unknown"
         if now.metadata.format_version < 3:
@@ -202,7 +173,7 @@ class _Commit:
                 return f"another writer restored rows of {old['path']}"
             sources.append(Source(kept, before, after))
         deleted = carry_over(sources, [output.rows for output in each.outputs])
-        return _Stay(left, tuple(deleted), carried=True)
+        return Stay(left, tuple(deleted), carried=True)
 
     def _dv(self, snapshot: IcebergSnapshot, row: Row) -> DeletionVector:
         key = _key(row)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow.compute as pc
@@ -32,13 +32,14 @@ from dv_maintenance.tables.paimon.log.snapshots import COMPACT, read_snapshot_fi
 from dv_maintenance.tables.paimon.rows import keyed, lineage
 from dv_maintenance.tables.paimon.rows.lineage import with_lineage
 from dv_maintenance.tables.publish import before_the_commit
-from dv_maintenance.tables.table import CommitOutcome, Rebased, Replacement, reasons_of
+from dv_maintenance.tables.staying import Stay, outcome_of
 
 if TYPE_CHECKING:
     from dv_maintenance.files.avro.writer import Template
     from dv_maintenance.storage import Storage
     from dv_maintenance.tables.paimon.layout import Layout
     from dv_maintenance.tables.paimon.snapshot import PaimonSnapshot
+    from dv_maintenance.tables.table import CommitOutcome, Replacement
     from dv_maintenance.tables.work import OutputFile
 
 _COMPACTED: Final = 1
@@ -108,35 +109,9 @@ def commit_replacements(
         _verify(layout, base, replacements, live)
     commit = _Commit(layout, base, replacements, live)
     published = publish(place, base, commit.compose, writes="rewrite", max_attempts=max_attempts)
-    held = published.version is not None
     draft = published.draft
-    return CommitOutcome(
-        version=published.version,
-        committed=tuple(commit.stay) if held else (),
-        lost=tuple(commit.lost),
-        attempts=published.attempts,
-        reason=reasons_of(commit.lost),
-        rebased=tuple(
-            Rebased(name, tuple(file.key for file in stay.inputs), tuple(dv.cardinality for dv in stay.deleted))
-            for name, stay in commit.stay.items()
-            if held and stay.carried
-        ),
-        moved={} if draft is None or draft.index is None else draft.index.moved,
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class _Stay:
-    """A replacement as it can be committed on the newest snapshot.
-
-    inputs : the live inputs, with their current DVs.
-    deleted : deleted rows of each output.
-    carried : whether an input is gone, or has another DV than planned.
-    """
-
-    inputs: tuple[LiveFile, ...]
-    deleted: tuple[DeletionVector, ...]
-    carried: bool
+    moved = {} if draft is None or draft.index is None else draft.index.moved
+    return replace(outcome_of(published, commit.stay, commit.lost, lambda file: file.key), moved=moved)
 
 
 @dataclass(slots=True)
@@ -152,7 +127,7 @@ class _Commit:
     base: PaimonSnapshot
     replacements: Sequence[Replacement]
     live: Mapping[FileKey, LiveFile]
-    stay: dict[str, _Stay] = field(default_factory=dict)
+    stay: dict[str, Stay[LiveFile]] = field(default_factory=dict)
     lost: dict[str, str] = field(default_factory=dict)
     _entries: dict[FileId, Entry] = field(default_factory=dict)
     _template: Template | None = None
@@ -195,13 +170,13 @@ class _Commit:
             for path in now.files["path"].filter(bools(files)).to_pylist()
         }
         for each in self.replacements:
-            stay = self._held(each, now, found)
+            stay = self._stay(each, now, found)
             if isinstance(stay, str):
                 self.lost[each.id] = stay
             else:
                 self.stay[each.id] = stay
 
-    def _held(self, each: Replacement, now: PaimonSnapshot, found: Mapping[FileId, LiveFile]) -> _Stay | str:
+    def _stay(self, each: Replacement, now: PaimonSnapshot, found: Mapping[FileId, LiveFile]) -> Stay[LiveFile] | str:
         """The replacement as it can be committed, or why it is lost."""
         inputs: list[LiveFile | None] = []
         for key in each.inputs:
@@ -217,13 +192,13 @@ class _Commit:
         none = (DeletionVector.empty(),) * len(each.outputs)
         carried = tuple(None if file is None else file.key for file in inputs) != each.inputs
         if not carried:
-            return _Stay(left, none, carried=False)
+            return Stay(left, none, carried=False)
         pairs = [(self.live[key], file) for key, file in zip(each.inputs, inputs, strict=True)]
         if any(old.dv is not None and not self._readable(old) for old, _ in pairs):
             return "other writers deleted rows of its inputs, and its planned deletion vectors have expired"
         # Other DVs in the index files may have changed: then these moved, but name the same rows.
         if all(new is not None and self._dv(old) == self._dv(new) for old, new in pairs):
-            return _Stay(left, none, carried=True)
+            return Stay(left, none, carried=True)
         if not each.kept:
             return "another writer deleted rows of its inputs, and where these rows are in the new files is unknown"
         if not now.options.deletion_vectors:
@@ -237,7 +212,7 @@ class _Commit:
         deleted = carry_over(sources, [output.rows for output in each.outputs])
         if all(dv.cardinality == output.rows for dv, output in zip(deleted, each.outputs, strict=True)):
             return "other writers deleted all of its rows"
-        return _Stay(left, tuple(deleted), carried=True)
+        return Stay(left, tuple(deleted), carried=True)
 
     def _compacted(self, now: PaimonSnapshot) -> bool:
         """Whether rows of a removed file may now be in other files. Only a compaction moves rows. If there was none
