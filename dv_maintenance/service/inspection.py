@@ -15,11 +15,11 @@ from functools import cache
 from typing import Annotated, Any, ClassVar, Literal
 
 import orjson
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, TypeAdapter
 
 from dv_maintenance import __version__
 from dv_maintenance.engine.spark.shared import only_looking
-from dv_maintenance.errors import DvMaintenanceError, UsageError
+from dv_maintenance.errors import DvMaintenanceError
 from dv_maintenance.maintenance.checks import readable
 from dv_maintenance.maintenance.health import Health, health
 from dv_maintenance.maintenance.manifest import files_changed, manifests_written
@@ -216,14 +216,6 @@ def _log_inspection(found: Inspection) -> None:
         _log.info("%s: %s", found.name, warning)
 
 
-def read_state(body: Any) -> dict[str, Inspection]:
-    """State from plain data: inspections by table name, as ``to_json`` wrote them. Raises UsageError."""
-    try:
-        return _state_adapter().validate_json(orjson.dumps(body))
-    except (ValidationError, TypeError) as error:
-        raise UsageError("the state was not written by a watch", next_step="start without a state") from error
-
-
 def reads_now(entry: TableSettings, downstream: Downstream = lambda _now: None) -> ReadsNow:
     """How a watched table's reads are found when they matter. ``downstream``: what an orchestrator knows of them."""
     return lambda now: reads_of(entry, entry.policy.reads_per_day, downstream(now), now)
@@ -356,8 +348,3 @@ def _with(found: Inspection, job: Job, reasons: tuple[str, ...]) -> Inspection:
 @cache
 def _adapter() -> TypeAdapter[Inspection]:
     return TypeAdapter(Inspection)
-
-
-@cache
-def _state_adapter() -> TypeAdapter[dict[str, Inspection]]:
-    return TypeAdapter(dict[str, Inspection])

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dv_maintenance.dagster import build_dv_simulations
-from dv_maintenance.maintenance import Policy
+from dv_maintenance.maintenance.planning.policy import Policy
 from dv_maintenance.service.tables_file import TableSettings
 from dv_maintenance.testing.delta_builder import DeltaBuilder
 

@@ -57,40 +57,19 @@ __all__ = [
 ]
 
 _HOMES = {
-    "PURGE": "rewriting",
-    "RewriteRequest": "rewriting",
-    "apply": "rewrites",
-    "apply_plan": "rewrites",
-    "check_selection": "rows",
-    "checkpoint": "versions",
-    "convert": "versions",
-    "delete_rows": "rows",
-    "downgrade": "rewrites",
-    "engine_sql": "versions",
-    "fsck": "state",
-    "health": "state",
-    "history": "state",
-    "quick_check": "state",
-    "manifest": "files",
-    "merge_rows": "rows",
-    "nothing_due": "jobs",
-    "opened": "state",
-    "optimize": "jobs",
-    "plan": "state",
-    "plan_like_sensor": "like_sensor",
-    "publish": "versions",
-    "recount": "versions",
-    "rename_manifests": "files",
-    "report_table": "state",
-    "restore": "versions",
-    "rewrite": "rewriting",
-    "simulate": "simulation",
-    "simulate_tables": "simulation",
-    "simulate_watched": "simulation",
-    "undelete": "files",
-    "update_rows": "rows",
-    "vacuum": "files",
-    "vacuum_by_policy": "jobs",
+    name: home
+    for home, names in {
+        "files": "manifest rename_manifests undelete vacuum",
+        "jobs": "nothing_due optimize vacuum_by_policy",
+        "like_sensor": "plan_like_sensor",
+        "rewrites": "apply apply_plan downgrade",
+        "rewriting": "PURGE RewriteRequest rewrite",
+        "rows": "check_selection delete_rows merge_rows update_rows",
+        "simulation": "simulate simulate_tables simulate_watched",
+        "state": "fsck health history opened plan quick_check report_table",
+        "versions": "checkpoint convert engine_sql publish recount restore",
+    }.items()
+    for name in names.split()
 }
 
 
