@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import accumulate, repeat
 from pathlib import Path
 from random import Random
@@ -89,9 +89,11 @@ class TableBackend(ABC):
     def open(self) -> Table:
         """The table, opened again."""
 
-    @abstractmethod
     def engine(self) -> Engine:
         """The engine that rewrites files of this table."""
+        from dv_maintenance.engine.local import LocalEngine
+
+        return LocalEngine()
 
     def between(self, version: int | None, newest: int) -> Sequence[int]:
         """The versions after one of the table (all for ``None``) up to another one, oldest first."""
@@ -140,9 +142,25 @@ class TableBackend(ABC):
         return [[tuple(row.values()) for batch in batches for row in batch.to_pylist()] for batches in tasks]
 
 
-class DeltaBackend(TableBackend):
+class _BuiltBackend(TableBackend):
+    """A table at a path or URI."""
+
+    format: ClassVar[str]
+
+    def __init__(self, place: str, storage_options: Mapping[str, str] | None) -> None:
+        self.place = place
+        self.storage_options = dict(storage_options or {})
+
+    def open(self) -> Table:
+        from dv_maintenance.tables import open_table
+
+        return open_table(self.place, self.format, storage_options=self.storage_options)
+
+
+class DeltaBackend(_BuiltBackend):
     """A Delta table at a path or URI. ``properties`` as in ``TBLPROPERTIES``."""
 
+    format = "delta"
     styles: ClassVar[tuple[str, ...]] = ("file", "inline", "absolute")
 
     def __init__(
@@ -154,8 +172,7 @@ class DeltaBackend(TableBackend):
     ) -> None:
         from dv_maintenance.testing.delta_builder import DeltaBuilder
 
-        self.place = place
-        self.storage_options = dict(storage_options or {})
+        super().__init__(place, storage_options)
         self.properties = dict(properties or {})
         mapped = self.properties.get("delta.columnMapping.mode", "none") != "none"
         self.supports = frozenset(
@@ -164,35 +181,14 @@ class DeltaBackend(TableBackend):
         self._builder = DeltaBuilder(place, storage_options=storage_options)
 
     def create(self) -> None:
-        import pyarrow as pa
-
-        schema = pa.schema([("id", pa.int64()), ("p", pa.string()), ("v", pa.string())])
-        self._builder.create(schema, partition_by=["p"], properties=self.properties)
+        self._builder.create(_schema(), partition_by=["p"], properties=self.properties)
 
     def append(self, partition: str | None, rows: Sequence[Row]) -> int:
-        import pyarrow as pa
-
-        ids, _, values = zip(*rows, strict=True)
-        parts = pa.array([partition] * len(rows), pa.string())
-        return self._builder.append(pa.table({"id": pa.array(ids, pa.int64()), "p": parts, "v": list(values)}))
+        return self._builder.append(_table(partition, rows))
 
     def delete(self, ids: Collection[int], *, style: str = "", keep_empty: bool = False) -> int:
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
-        gone = pa.array(ids, pa.int64())
         stored: DvStyle = "inline" if style == "inline" else "absolute" if style == "absolute" else "file"
-        return self._builder.delete(lambda rows: pc.is_in(rows["id"], gone), style=stored, keep_empty=keep_empty)
-
-    def open(self) -> Table:
-        from dv_maintenance.tables import open_table
-
-        return open_table(self.place, "delta", storage_options=self.storage_options)
-
-    def engine(self) -> Engine:
-        from dv_maintenance.engine.local import LocalEngine
-
-        return LocalEngine()
+        return self._builder.delete(_having(ids), style=stored, keep_empty=keep_empty)
 
     def forbid(self) -> None:
         from dv_maintenance.tables.delta.log.segment import read_commit
@@ -223,19 +219,13 @@ class LanceBackend(TableBackend):
 
     def create(self) -> None:
         import lance
-        import pyarrow as pa
 
-        schema = pa.schema([("id", pa.int64()), ("p", pa.string()), ("v", pa.string())])
-        lance.write_dataset(schema.empty_table(), self.place, **self.options)
+        lance.write_dataset(_schema().empty_table(), self.place, **self.options)
 
     def append(self, partition: str | None, rows: Sequence[Row]) -> int:
         import lance
-        import pyarrow as pa
 
-        ids, _, values = zip(*rows, strict=True)
-        parts = pa.array([partition] * len(rows), pa.string())
-        table = pa.table({"id": pa.array(ids, pa.int64()), "p": parts, "v": list(values)})
-        return int(lance.write_dataset(table, self.place, mode="append").version)
+        return int(lance.write_dataset(_table(partition, rows), self.place, mode="append").version)
 
     def delete(self, ids: Collection[int], *, style: str = "", keep_empty: bool = False) -> int:  # noqa: ARG002
         import lance
@@ -249,15 +239,11 @@ class LanceBackend(TableBackend):
 
         return open_table(self.place, "lance")
 
-    def engine(self) -> Engine:
-        from dv_maintenance.engine.local import LocalEngine
 
-        return LocalEngine()
-
-
-class PaimonBackend(TableBackend):
+class PaimonBackend(_BuiltBackend):
     """A Paimon append table at a path or URI. ``options`` of the table."""
 
+    format = "paimon"
     supports = frozenset({"partitions", "empty files"})
     styles: ClassVar[tuple[str, ...]] = ("32", "64")
     first_version: ClassVar[int] = 1
@@ -275,8 +261,7 @@ class PaimonBackend(TableBackend):
     ) -> None:
         from dv_maintenance.testing.paimon_builder import PaimonBuilder
 
-        self.place = place
-        self.storage_options = dict(storage_options or {})
+        super().__init__(place, storage_options)
         self.options = {"snapshot.num-retained.min": "1", **(options or {})}
         self._builder = PaimonBuilder(place, storage_options=storage_options)
 
@@ -284,37 +269,19 @@ class PaimonBackend(TableBackend):
         self._builder.create({"id": "BIGINT", "p": "STRING", "v": "STRING"}, ["p"], self.options)
 
     def append(self, partition: str | None, rows: Sequence[Row]) -> int:
-        import pyarrow as pa
-
-        ids, _, values = zip(*rows, strict=True)
-        parts = pa.array([partition] * len(rows), pa.string())
-        table = pa.table({"id": pa.array(ids, pa.int64()), "p": parts, "v": pa.array(values, pa.string())})
-        return self._builder.append(table, [partition])
+        return self._builder.append(_table(partition, rows), [partition])
 
     def delete(self, ids: Collection[int], *, style: str = "", keep_empty: bool = False) -> int:
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
-        gone = pa.array(ids, pa.int64())
         bits = 64 if style == "64" else 32
-        return self._builder.delete(lambda rows: pc.is_in(rows["id"], gone), bits=bits, keep_empty=keep_empty)
-
-    def open(self) -> Table:
-        from dv_maintenance.tables import open_table
-
-        return open_table(self.place, "paimon", storage_options=self.storage_options)
-
-    def engine(self) -> Engine:
-        from dv_maintenance.engine.local import LocalEngine
-
-        return LocalEngine()
+        return self._builder.delete(_having(ids), bits=bits, keep_empty=keep_empty)
 
 
-class IcebergBackend(TableBackend):
+class IcebergBackend(_BuiltBackend):
     """An Iceberg table of format version 3 at a path or URI, in the folder of Hadoop's catalog. ``properties`` of the
     table.
     """
 
+    format = "iceberg"
     supports = frozenset({"partitions", "empty files"})
     forgets: ClassVar[bool] = True
     purged: ClassVar[str] = "replace"
@@ -330,8 +297,7 @@ class IcebergBackend(TableBackend):
     ) -> None:
         from dv_maintenance.testing.iceberg_builder import IcebergBuilder
 
-        self.place = place
-        self.storage_options = dict(storage_options or {})
+        super().__init__(place, storage_options)
         self.properties = dict(properties or {})
         self._builder = IcebergBuilder(place, storage_options=storage_options)
 
@@ -339,29 +305,10 @@ class IcebergBackend(TableBackend):
         self._builder.create({"id": "long", "p": "string", "v": "string"}, ["p"], self.properties)
 
     def append(self, partition: str | None, rows: Sequence[Row]) -> int:
-        import pyarrow as pa
-
-        ids, _, values = zip(*rows, strict=True)
-        parts = pa.array([partition] * len(rows), pa.string())
-        table = pa.table({"id": pa.array(ids, pa.int64()), "p": parts, "v": pa.array(values, pa.string())})
-        return self._builder.append(table, [partition])
+        return self._builder.append(_table(partition, rows), [partition])
 
     def delete(self, ids: Collection[int], *, style: str = "", keep_empty: bool = False) -> int:  # noqa: ARG002
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
-        gone = pa.array(ids, pa.int64())
-        return self._builder.delete(lambda rows: pc.is_in(rows["id"], gone), keep_empty=keep_empty)
-
-    def open(self) -> Table:
-        from dv_maintenance.tables import open_table
-
-        return open_table(self.place, "iceberg", storage_options=self.storage_options)
-
-    def engine(self) -> Engine:
-        from dv_maintenance.engine.local import LocalEngine
-
-        return LocalEngine()
+        return self._builder.delete(_having(ids), keep_empty=keep_empty)
 
     def between(self, version: int | None, newest: int) -> Sequence[int]:
         known = [entry.version for entry in self.open().history()][::-1]
@@ -473,6 +420,21 @@ def _schema() -> pa.Schema:
     import pyarrow as pa
 
     return pa.schema([("id", pa.int64()), ("p", pa.string()), ("v", pa.string())])
+
+
+def _table(partition: str | None, rows: Sequence[Row]) -> pa.Table:
+    import pyarrow as pa
+
+    return pa.Table.from_pylist([{"id": id_, "p": partition, "v": v} for id_, _, v in rows], schema=_schema())
+
+
+def _having(ids: Collection[int]) -> Callable[[pa.Table], pa.BooleanArray]:
+    """Which rows of a batch have these ids."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    wanted = pa.array(ids, pa.int64())
+    return lambda rows: pc.is_in(rows["id"], wanted)
 
 
 def _transformed(transform: str, value: Any) -> str | None:
