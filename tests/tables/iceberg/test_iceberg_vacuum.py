@@ -17,7 +17,7 @@ from support.places import GOLDEN
 from test_iceberg_commit import newest_document, opened, rows_of
 
 from dv_maintenance.engine.local import LocalEngine
-from dv_maintenance.errors import RefusedError
+from dv_maintenance.errors import RefusedError, StorageUnavailableError
 from dv_maintenance.maintenance.execution.apply import purge
 from dv_maintenance.maintenance.fsck.check import fsck
 from dv_maintenance.tables.guard import VacuumGuard, VacuumRequest
@@ -174,6 +174,31 @@ def test_a_commit_during_a_vacuum_is_kept(tmp_path: Path, monkeypatch: pytest.Mo
     assert {row[0] for row in backend.rows()} == {2, 3, 4}
     assert backend.open().version() == done[0]
     assert not fsck(backend.open()).files_damaged
+
+
+def test_an_error_after_the_snapshots_expired_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No file was deleted, but no reader finds these snapshots any more."""
+    from dv_maintenance.tables.iceberg.vacuum import run
+
+    backend = IcebergBackend(str(tmp_path / "t"))
+    backend.create()
+    backend.append("a", [(1, "a", "x"), (2, "a", "y")])
+    backend.delete([1])
+    swap, load = run.swap, run.load_metadata
+
+    def away(*_: Any) -> Any:
+        raise StorageUnavailableError("the storage does not answer")
+
+    def then_away(*arguments: Any) -> None:
+        swap(*arguments)
+        monkeypatch.setattr(run, "load_metadata", away)
+
+    monkeypatch.setattr(run, "swap", then_away)
+    with pytest.raises(StorageUnavailableError) as error:
+        vacuumed(tmp_path / "t", FAR)
+    assert error.value.done == "the expired snapshots were taken out of the metadata"
+    monkeypatch.setattr(run, "load_metadata", load)
+    assert len(backend.open().snapshot().metadata.snapshots) == 1
 
 
 @pytest.mark.parametrize("kept", [True, False])

@@ -46,6 +46,7 @@ from dv_maintenance.tables.reach.unneeded import KnownFile, divided, unneeded
 from dv_maintenance.tables.reports import VacuumReport
 from dv_maintenance.tables.sweep import remove_empty_folders
 from dv_maintenance.tables.vacuum import Plan, Sweep, run
+from dv_maintenance.units import count
 
 if TYPE_CHECKING:
     from dv_maintenance.tables.iceberg.layout import Layout
@@ -121,7 +122,11 @@ def vacuum(layout: Layout, request: VacuumRequest = VACUUM_DEFAULTS) -> VacuumRe
     )
     result = run(rules, guard, dry_run=request.dry_run, now=now)
     if not request.dry_run:
-        rules.expire()  # references to kept snapshots, where there was no file to remove
+        try:
+            rules.expire()  # references to kept snapshots, where there was no file to remove
+        except DvMaintenanceError as error:
+            rules.say_what_expired(error, f"{count(result.deleted, 'file')} deleted" if result.deleted else None)
+            raise
     return result
 
 
@@ -132,6 +137,7 @@ class _Rules:
     metadata : as it was read last.
     chosen : what it keeps.
     past : files that expired snapshots reached.
+    committed : whether snapshots or references were taken out of the metadata.
     """
 
     layout: Layout
@@ -144,6 +150,7 @@ class _Rules:
     needed: Needed = field(default_factory=Needed)
     kept: Counter[str] = field(default_factory=Counter)
     past: set[str] = field(default_factory=set)
+    committed: bool = False
     chosen: Kept = field(init=False)
     reached: Reached = field(init=False)
     _done: set[int] = field(default_factory=set)
@@ -306,23 +313,36 @@ class _Rules:
             inside = (file.path for file in sweep.files if file.path.startswith("data/"))
             remove_empty_folders(self.storage, (path for path in inside if path.count("/") > 1), below="data")
         if failure is not None:
-            raise sweep.failed(failure, plan)
+            failure = sweep.failed(failure, plan)
+            self.say_what_expired(failure, sweep.done(len(plan.files)) if sweep.deleted else None)
+            raise failure
         return self.metadata.version
+
+    def say_what_expired(self, error: DvMaintenanceError, deleted: str | None) -> None:
+        """Readers find no expired snapshot any more, even if an error came before the first file was deleted."""
+        if self.committed:
+            error.done = "; ".join(filter(None, ["the expired snapshots were taken out of the metadata", deleted]))
 
     def expire(self) -> None:
         """Take the expired snapshots out of the metadata."""
         for _ in range(_ATTEMPTS):
             if not self.chosen.expired and not self.chosen.refs:
                 return
+            gone, refs = set(self.chosen.expired), set(self.chosen.refs)
             try:
                 swap(self.layout, self.metadata, Change(removed=self.chosen.expired, refs=self.chosen.refs))
+                self.committed = True
             except Overtaken:
                 pass
-            except StorageUnavailableError:
-                gone = set(self.chosen.expired)
-                self.refresh()
-                if gone & set(self.metadata.snapshots):
+            except StorageUnavailableError as error:
+                try:
+                    self.refresh()
+                except DvMaintenanceError:
+                    error.done = error.done or "it is not known whether the expired snapshots were taken out"
+                    raise error from None
+                if gone & set(self.metadata.snapshots) or refs & set(self.metadata.refs):
                     raise
+                self.committed = True
             self.refresh()
         if self.chosen.expired:
             raise ConflictError(
