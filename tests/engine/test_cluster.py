@@ -155,6 +155,6 @@ def test_every_verb_by_the_page(cluster: Cluster, tmp_path: Path) -> None:
         errors = said[str(python)]
         assert errors.keys() == said["first"].keys()
         for verb, error in errors.items():
-            assert error.startswith("RefusedError: "), (verb, error)
+            assert error.startswith("MissingSoftwareError: "), (verb, error)
             assert why in error, (verb, error)
             assert PYTHON in error, (verb, error)
