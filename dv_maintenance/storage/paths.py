@@ -144,9 +144,10 @@ class Place:
 
     def local(self, path: str) -> str:
         """The path on local disk. Only for ``is_local`` places. Raises FileNotFoundError: no disk has such a name."""
-        if "\0" in path or "%00" in path:
+        found = unquote(path[7:]) if path.startswith("file://") else os.path.join(self._root, path)
+        if "\0" in found:
             raise FileNotFoundError(path)
-        return unquote(path[7:]) if path.startswith("file://") else os.path.join(self._root, path)
+        return found
 
     def is_folder(self, path: str) -> bool:
         """Whether there is a folder of this name on local disk, where a file should be."""
