@@ -323,8 +323,8 @@ class _Running:
         """Which matches count although no clause acts on them, in search of rows with several; ``None``: none of them.
 
         As in delta-spark (``ClassicMergeExecutor.findTouchedFiles``): all, unless rows are only inserted. With clauses
-        for matches alone, those for which all conditions together are null do not count. In Spark's own MERGE
-        (``RewriteMergeIntoTable``) all count, unless there is no clause for matches.
+        for matches alone, those for which all conditions together are null do not count. Spark's own MERGE
+        (``RewriteMergeIntoTable``) counts every match if there is a clause for matches, and none otherwise.
         """
         from pyspark.sql import functions as f
 

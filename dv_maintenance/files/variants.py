@@ -213,7 +213,7 @@ def _text(held: str) -> bytes:
 def _object(parts: Mapping[str, bytes], ids: Mapping[str, int]) -> bytes:
     names = sorted(parts, key=str.encode)
     if missing := [name for name in names if name not in ids]:
-        raise MalformedVariantError(f"the metadata lacks the name {missing[0]!r}")
+        raise MalformedVariantError(f"the metadata does not have the name {missing[0]!r}")
     numbers = [ids[name] for name in names]
     offsets, values = _joined([parts[name] for name in names])
     large, id_width, width = len(names) > 255, _width(max(numbers, default=0)), _width(offsets[-1])
@@ -284,7 +284,7 @@ def _parts(encoded: bytes, names: Sequence[str]) -> dict[str, bytes]:
     """The fields of an object."""
     head = encoded[0] >> 2 if encoded else 0
     if not encoded or encoded[0] & 3 != _OBJECT:
-        raise MalformedVariantError("the rest of an object is no object")
+        raise MalformedVariantError("what is left of an object is not an object")
     count_width, id_width, width = 4 if head >> 4 & 1 else 1, (head >> 2 & 3) + 1, (head & 3) + 1
     at = 1 + count_width
     (count,) = _read(encoded, 1, 1, count_width)

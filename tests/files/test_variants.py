@@ -151,10 +151,10 @@ def test_a_missing_value_is_null_where_one_is_required() -> None:
 @pytest.mark.parametrize(
     ("row", "match"),
     [
-        ({"metadata": b"\x01\x00\x00", "typed_value": {"a": {"typed_value": 1}}}, "lacks the name 'a'"),
+        ({"metadata": b"\x01\x00\x00", "typed_value": {"a": {"typed_value": 1}}}, "does not have the name 'a'"),
         ({"metadata": b"\x02\x00\x00"}, "unknown version 2"),
         ({"metadata": b"\x01\x05"}, "too early"),
-        ({"value": VariantUtils.parse_json("[1]")[0], "typed_value": {}}, "no object"),
+        ({"value": VariantUtils.parse_json("[1]")[0], "typed_value": {}}, "not an object"),
         ({"value": VariantUtils.parse_json('{"a": 2}')[0], "typed_value": {"a": {"typed_value": 1}}}, "both in"),
         ({"value": b"\x02\x01\x05\x00\x00", "typed_value": {}}, "not there"),
         ({"value": b"\x02\x09", "typed_value": {}}, "too early"),

@@ -204,7 +204,7 @@ def test_an_error_after_the_snapshots_expired_says_so(tmp_path: Path, monkeypatc
 @pytest.mark.parametrize("kept", [True, False])
 @pytest.mark.parametrize("at", range(1, 5))
 def test_another_vacuum_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int, kept: bool) -> None:
-    """It takes a snapshot, kept here or not, right before its files are read: that is no damage."""
+    """It expires a snapshot right before this one reads its files. The table is not damaged."""
     from dv_maintenance.tables.iceberg.vacuum import reached
 
     backend, place = IcebergBackend(str(tmp_path / "t")), tmp_path / "t"
