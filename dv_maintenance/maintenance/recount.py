@@ -59,7 +59,7 @@ def recount(
     """
     if not isinstance(table, RecountableTable):
         raise RefusedError(
-            f"row counts of {table.format} tables are no statistics that could be renewed",
+            f"row counts of {table.format} tables are not statistics that can be computed again",
             table=table.uri,
             next_step=Remedy("check the table with {}", (run("fsck", table.uri, deep=True),)),
         )

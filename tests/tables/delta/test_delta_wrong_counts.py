@@ -225,7 +225,7 @@ def test_counts_of_other_formats_are_no_statistics(tmp_path: Path) -> None:
 
     backend = PaimonBackend(str(tmp_path / "t"))
     TableContract.begun(backend)
-    with pytest.raises(RefusedError, match="no statistics"):
+    with pytest.raises(RefusedError, match="not statistics"):
         recount(backend.open())
 
 
