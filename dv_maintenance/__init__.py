@@ -8,6 +8,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
+from dv_maintenance import errors
+
 if TYPE_CHECKING:
     from dv_maintenance.api import (
         apply,
@@ -58,6 +60,7 @@ __all__ = [
     "convert",
     "delete",
     "downgrade",
+    "errors",
     "example_table",
     "fsck",
     "health",

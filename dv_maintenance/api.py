@@ -8,10 +8,11 @@ process; a ``SparkSession`` or an engine is used as it is and stays open.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal
+from os import PathLike, fspath
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from dv_maintenance.dml.merge import Merge
 from dv_maintenance.engine import Engine, get_engine
@@ -73,12 +74,13 @@ __all__ = [
 ]
 
 Partition = Mapping[str, str | None] | str
+TableOrPath: TypeAlias = "Table | str | PathLike[str]"
 
 
 # -- looking -----------------------------------------------------------------------------------------------------------
 
 
-def health(table: Table | str, version: int | None = None) -> Health:
+def health(table: TableOrPath, version: int | None = None) -> Health:
     """Files, deletion vectors and rows, in total and by partition, from the log alone.
 
     Parameters
@@ -95,7 +97,7 @@ def health(table: Table | str, version: int | None = None) -> Health:
     return measure(_opened(table).snapshot(version))
 
 
-def fsck(table: Table | str, version: int | None = None, *, deep: bool = False) -> FsckReport:
+def fsck(table: TableOrPath, version: int | None = None, *, deep: bool = False) -> FsckReport:
     """Whether every file that readers need exists; with ``deep`` also whether its content is intact.
 
     Raises
@@ -108,13 +110,13 @@ def fsck(table: Table | str, version: int | None = None, *, deep: bool = False) 
     return check(_opened(table), version, deep=deep)
 
 
-def history(table: Table | str, limit: int | None = None) -> list[HistoryEntry]:
+def history(table: TableOrPath, limit: int | None = None) -> list[HistoryEntry]:
     """The commits, newest first, at most ``limit``, with what they did to deletion vectors."""
     return _opened(table).history(limit)
 
 
 def read(
-    table: Table | str,
+    table: TableOrPath,
     version: int | None = None,
     *,
     columns: Sequence[str] | None = None,
@@ -131,10 +133,12 @@ def read(
 
     from dv_maintenance.maintenance.read import read as rows
 
-    return pa.RecordBatchReader.from_batches(*rows(_opened(table), version, columns, limit))
+    return pa.RecordBatchReader.from_batches(
+        *rows(_opened(table), version, columns if columns is None else _listed(columns), limit)
+    )
 
 
-def changes(table: Table | str, first: int, last: int | None = None) -> pa.RecordBatchReader:
+def changes(table: TableOrPath, first: int, last: int | None = None) -> pa.RecordBatchReader:
     """The rows that the versions ``first`` to ``last`` inserted, deleted or updated, with ``_change_type``,
     ``_commit_version`` and ``_commit_timestamp``.
 
@@ -155,7 +159,7 @@ def changes(table: Table | str, first: int, last: int | None = None) -> pa.Recor
 
 
 def plan(
-    table: Table | str,
+    table: TableOrPath,
     policy: Policy | None = None,
     *,
     purge: bool = False,
@@ -180,13 +184,15 @@ def plan(
     RefusedError, UnsupportedFeatureError
         files of the table may not be rewritten.
     """
+    if not isinstance(policy, Policy | None):
+        raise UsageError(f"not a policy: {type(policy).__name__}", next_step="give a dvm.Policy")
     opened = _opened(table)
-    request = RewriteRequest(policy, tuple(partitions), missing_ok, purge)
+    request = RewriteRequest(policy, _listed(partitions), missing_ok, purge)
     return requested(opened, opened.snapshot(), request, now=_now())
 
 
 def apply(
-    table: Table | str, what: MaintenancePlan | Policy | None = None, *, engine: Engine | SparkSession | str = "spark"
+    table: TableOrPath, what: MaintenancePlan | Policy | None = None, *, engine: Engine | SparkSession | str = "spark"
 ) -> ApplyReport:
     """Run a plan, or plan by a policy (by default with its defaults) and run that.
 
@@ -208,7 +214,7 @@ def apply(
 
 
 def purge(
-    table: Table | str,
+    table: TableOrPath,
     partitions: Iterable[Partition] = (),
     *,
     missing_ok: bool = False,
@@ -224,7 +230,7 @@ def purge(
 
 
 def zorder(
-    table: Table | str,
+    table: TableOrPath,
     columns: Sequence[str],
     partitions: Iterable[Partition] = (),
     *,
@@ -235,16 +241,16 @@ def zorder(
     """Order the rows of files along a space-filling curve through ``columns``, so that filters skip more files."""
     opened = _opened(table)
     request = RewriteRequest(
-        partitions=tuple(partitions),
+        partitions=_listed(partitions),
         missing_ok=missing_ok,
-        order_by=tuple(columns),
+        order_by=_listed(columns),
         target_file_size=target_file_size,
     )
     return apply(opened, requested(opened, opened.snapshot(), request), engine=engine)
 
 
 def cluster(
-    table: Table | str,
+    table: TableOrPath,
     *,
     full: bool = False,
     target_file_size: int | str | None = None,
@@ -257,7 +263,7 @@ def cluster(
 
 
 def manifest(
-    table: Table | str, *, purge_first: bool = False, engine: Engine | SparkSession | str = "spark"
+    table: TableOrPath, *, purge_first: bool = False, engine: Engine | SparkSession | str = "spark"
 ) -> ManifestReport:
     """Write symlink manifests for readers without deletion vectors; ``purge_first`` removes these if there are any."""
     from dv_maintenance.maintenance.manifest import write_manifests
@@ -267,7 +273,7 @@ def manifest(
 
 
 def downgrade(
-    table: Table | str,
+    table: TableOrPath,
     *,
     truncate_history: bool = False,
     dry_run: bool = False,
@@ -284,7 +290,7 @@ def downgrade(
 
 
 def vacuum(
-    table: Table | str,
+    table: TableOrPath,
     *,
     retention: int | str | None = None,
     dry_run: bool = False,
@@ -315,12 +321,13 @@ def vacuum(
     request = replace((policy or Policy()).vacuum_request, dry_run=dry_run, lite=lite)
     request = replace(request, allow_short_retention=allow_short_retention)
     if retention is not None:
-        request = replace(request, retention=parse_duration(retention))
+        millis = retention if isinstance(retention, int) else _parsed(parse_duration, retention)
+        request = replace(request, retention=millis)
     return run(_opened(table), request)
 
 
 def undelete(
-    table: Table | str, *, since: int | str | None = None, until: int | str | None = None, dry_run: bool = False
+    table: TableOrPath, *, since: int | str | None = None, until: int | str | None = None, dry_run: bool = False
 ) -> UndeleteReport:
     """Undelete files that vacuums quarantined, from ``since`` to ``until`` (ISO 8601, or epoch milliseconds)."""
     from dv_maintenance.maintenance.undelete import undelete as run
@@ -332,7 +339,7 @@ def undelete(
 
 
 def delete(
-    table: Table | str,
+    table: TableOrPath,
     where: str | None = None,
     *,
     keys: DataFrame | str | None = None,
@@ -358,11 +365,11 @@ def delete(
     from dv_maintenance.dml.delete import delete as run
 
     with _engine(engine) as started:
-        return run(_opened(table), _spark(started), where, keys=keys, on=on, dry_run=dry_run)
+        return run(_opened(table), _spark(started), where, keys=keys, on=_listed(on), dry_run=dry_run)
 
 
 def update(
-    table: Table | str,
+    table: TableOrPath,
     set: Mapping[str, str],
     where: str | None = None,
     *,
@@ -377,7 +384,7 @@ def update(
 
 
 def merge(
-    table: Table | str,
+    table: TableOrPath,
     source: DataFrame | str,
     on: str,
     *,
@@ -400,7 +407,7 @@ def merge(
 
 
 def restore(
-    table: Table | str,
+    table: TableOrPath,
     version: int | None = None,
     *,
     timestamp: int | str | None = None,
@@ -420,21 +427,21 @@ def restore(
     return run(_opened(table), version=version, timestamp=moment, vacuums_over=over, dry_run=dry_run)
 
 
-def checkpoint(table: Table | str, *, clean_log: bool = False, dry_run: bool = False) -> CheckpointReport:
+def checkpoint(table: TableOrPath, *, clean_log: bool = False, dry_run: bool = False) -> CheckpointReport:
     """Write a checkpoint of the log; ``clean_log`` also deletes log files beyond the log's own retention."""
     from dv_maintenance.maintenance.checkpoint import checkpoint as run
 
     return run(_opened(table), clean_log=clean_log, dry_run=dry_run)
 
 
-def publish(table: Table | str, *, dry_run: bool = False) -> PublishReport:
+def publish(table: TableOrPath, *, dry_run: bool = False) -> PublishReport:
     """Copy the commits that a table's catalog has ratified to its log, and tell the catalog."""
     from dv_maintenance.maintenance.publish import publish as run
 
     return run(_opened(table), dry_run=dry_run)
 
 
-def recount(table: Table | str, *, dry_run: bool = False) -> RecountReport:
+def recount(table: TableOrPath, *, dry_run: bool = False) -> RecountReport:
     """Correct row counts, sizes and cardinalities in a Delta table's log by the files themselves."""
     from dv_maintenance.maintenance.recount import recount as run
 
@@ -442,7 +449,7 @@ def recount(table: Table | str, *, dry_run: bool = False) -> RecountReport:
 
 
 def convert(
-    place: str,
+    place: str | PathLike[str],
     partition_types: Mapping[str, pa.DataType] | None = None,
     *,
     format: str | None = None,
@@ -465,13 +472,13 @@ def convert(
     from dv_maintenance.tables import open_adopting_table
 
     if format is None:
-        table: Table = open_adopting_table(place, storage_options)
+        table: Table = open_adopting_table(fspath(place), storage_options)
     else:
         table = open_table(place, format, storage_options)
     return run(table, partition_types, rewrite=rewrite, dry_run=dry_run)
 
 
-def example_table(place: str, rows: int = 100_000) -> Table:
+def example_table(place: str | PathLike[str], rows: int = 100_000) -> Table:
     """Create a small Delta table to try things on, with the columns ``id``, ``country`` (its partitions) and ``total``.
     Deletion vectors delete half of the rows of two countries.
 
@@ -487,6 +494,7 @@ def example_table(place: str, rows: int = 100_000) -> Table:
     from dv_maintenance.tables.registry import detect
     from dv_maintenance.testing.delta_builder import DeltaBuilder
 
+    place = fspath(place)
     if detect(Storage(place)) is not None:
         raise UsageError("there is a table already", table=place, next_step="name a new folder")
     schema = pa.schema([("id", pa.int64()), ("country", pa.string()), ("total", pa.float64())])
@@ -501,8 +509,17 @@ def example_table(place: str, rows: int = 100_000) -> Table:
 # -- arguments ---------------------------------------------------------------------------------------------------------
 
 
-def _opened(table: Table | str) -> Table:
-    return open_table(table) if isinstance(table, str) else table
+def _opened(table: TableOrPath) -> Table:
+    if isinstance(table, str | PathLike):
+        return open_table(table)
+    if not hasattr(table, "snapshot"):
+        raise UsageError(f"not a table: {type(table).__name__}", next_step="give a path, or what open_table returned")
+    return table
+
+
+def _listed(names: Iterable[Any]) -> tuple[Any, ...]:
+    """A single name or partition counts as a list of one."""
+    return (names,) if isinstance(names, str | Mapping) else tuple(names)
 
 
 def _taken(engine: Any) -> Engine:
@@ -546,11 +563,13 @@ def _spark(engine: Engine) -> SparkEngine:
 
 
 def _instant(moment: int | str | None) -> int | None:
+    return _parsed(parse_instant, moment) if isinstance(moment, str) else moment
+
+
+def _parsed(parse: Callable[[str], int], text: str) -> int:
     """Raises UsageError."""
-    if not isinstance(moment, str):
-        return moment
     try:
-        return parse_instant(moment)
+        return parse(text)
     except ValueError as error:
         raise UsageError(str(error)) from None
 

@@ -8,6 +8,8 @@ command line and part of its contract.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, ClassVar
 
 from dv_maintenance.remedies import Remedy, run, setting
@@ -134,6 +136,21 @@ class DvMaintenanceError(Exception):
             "remedy": self.advice.to_json() if isinstance(self.advice, Remedy) else [],
             "retryable": isinstance(self, RetryableError),
         }
+
+
+@contextmanager
+def located(table: str, version: int | None = None, file: str = "") -> Iterator[None]:
+    """Add the table, its version and the file in question to errors that name no table yet."""
+    try:
+        yield
+    except DvMaintenanceError as error:
+        if error.table is None:
+            error.table = table
+            error.version = version if error.version is None else error.version
+            if file:
+                error.message = f"{file}: {error.message}"
+                error.args = (error.message,)
+        raise
 
 
 def rebuild_error(cls: type[DvMaintenanceError], args: tuple[Any, ...], state: dict[str, Any]) -> DvMaintenanceError:

@@ -101,3 +101,39 @@ def test_engines_that_cannot_do_it_are_refused(orders: Any) -> None:
         dvm.purge(orders, engine="flink")
     with pytest.raises(UsageError, match="there is a table already"):
         dvm.example_table(orders.uri)
+
+
+def test_arguments_of_the_usual_kinds(orders: Any) -> None:
+    path = Path(orders.uri.removeprefix("file://"))
+    assert dvm.health(path).table == orders.uri
+    assert dvm.read(path, columns="id").schema.names == ["id"]
+    assert len(dvm.plan(path, purge=True, partitions="country=AT").steps) == 1
+    assert len(dvm.plan(path, purge=True, partitions={"country": "AT"}).steps) == 1  # type: ignore[arg-type]
+    week = 7 * 24 * 3600 * 1000
+    assert dvm.vacuum(path, retention=week, dry_run=True).retention == week
+    ordered = dvm.zorder(path, "id", engine="local")
+    assert ordered.verified
+    assert ordered.steps
+
+
+def test_arguments_of_other_kinds_are_refused(orders: Any) -> None:
+    before = orders.snapshot().version
+    with pytest.raises(UsageError, match="not a table: NoneType"):
+        dvm.health(None)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="not a duration: 'soon'"):
+        dvm.vacuum(orders, retention="soon")
+    with pytest.raises(UsageError, match="the retention is negative"):
+        dvm.vacuum(orders, retention=-1)
+    with pytest.raises(UsageError, match="not a policy: dict"):
+        dvm.plan(orders, {"max_deleted_ratio": 0.1})  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="not a policy: str"):
+        dvm.apply(orders, "purge", engine="local")  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="name 1 to 16 different columns"):
+        dvm.zorder(orders, [], engine="local")
+    assert orders.snapshot().version == before
+
+
+def test_an_error_of_row_changes_names_the_table_and_its_version(orders: Any, spark: SparkSession) -> None:
+    with pytest.raises(dvm.errors.UsageError, match="no column 'nope'") as caught:
+        dvm.delete(orders, "nope = 1", engine=spark)
+    assert (caught.value.table, caught.value.version) == (orders.uri, 2)

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from dv_maintenance.errors import DamagedTableError, DvMaintenanceError
+from dv_maintenance.errors import DvMaintenanceError
 
 if TYPE_CHECKING:
     from dv_maintenance.cli.output import Output
@@ -54,8 +54,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             return 0
         except DvMaintenanceError as error:
             _trace_if_debugging(out)
-            if isinstance(error, DamagedTableError) and not error.table and isinstance(table, str):
-                error.table = table
+            if isinstance(table, str):
+                error.table = error.table or table
             out.failure(error)
             return error.exit_code
         except Exception as error:  # noqa: BLE001 (one line instead of a traceback)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
 from dv_maintenance.engine.faults import reading
-from dv_maintenance.errors import ConflictError, DvMaintenanceError, RefusedError, StorageError, UsageError
+from dv_maintenance.errors import ConflictError, DvMaintenanceError, RefusedError, StorageError, UsageError, located
 from dv_maintenance.files.parquet_footer import read_footer
 from dv_maintenance.report import Report
 from dv_maintenance.tables.gates import check_committable
@@ -101,7 +101,8 @@ def run(
         before = snapshot.version
         table.check_writable(snapshot, name.lower())
         check_committable(table, dry_run=dry_run)
-        work = find(snapshot)
+        with located(table.uri, before):
+            work = find(snapshot)
         operation = {"name": name, "parameters": work.parameters, "metrics": work.metrics}
         try:
             outcome = table.commit_changes(

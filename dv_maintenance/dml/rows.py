@@ -247,7 +247,7 @@ def _not_understood(text: str, columns: Sequence[str]) -> UsageError:
 def no_column(name: str, columns: Sequence[str]) -> UsageError:
     near = get_close_matches(name.lower(), columns, n=1)
     hint = f"did you mean {near[0]}? " if near else ""
-    return UsageError(f"no column {name!r} to compare", next_step=f"{hint}The columns are {', '.join(columns)}")
+    return UsageError(f"no column {name!r} to compare", next_step=f"{hint}choose from {', '.join(columns)}")
 
 
 def _known(text: str) -> DvMaintenanceError:

@@ -33,7 +33,7 @@ class RewriteRequest:
     partitions: tuple[Mapping[str, str | None] | str, ...] = ()
     missing_ok: bool = False
     purge: bool = False
-    order_by: tuple[str, ...] = ()
+    order_by: tuple[str, ...] | None = None
     cluster: bool = False
     recluster: bool = False
     target_file_size: int | str | None = None
@@ -74,7 +74,7 @@ def requested(
         from dv_maintenance.maintenance.cluster import plan_cluster
 
         return plan_cluster(table, snapshot, full=request.recluster, target_size=request.target_file_size)
-    if request.order_by:
+    if request.order_by is not None:
         from dv_maintenance.maintenance.zorder import plan_zorder
 
         return plan_zorder(table, snapshot, request.order_by, policy)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from dv_maintenance.errors import DvMaintenanceError, RefusedError
+from dv_maintenance.errors import RefusedError, located
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables.not_found import not_found
 from dv_maintenance.tables.registry import Location, detect, format_called, formats, in_catalog
@@ -15,7 +16,9 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.table import Table
 
 
-def open_table(place: str, format: str | None = None, storage_options: Mapping[str, str] | None = None) -> Table:
+def open_table(
+    place: str | os.PathLike[str], format: str | None = None, storage_options: Mapping[str, str] | None = None
+) -> Table:
     """The table at a path or URI, or of a catalog: ``FORMAT:CATALOG.NAMESPACE.TABLE``, for formats that ask catalogs.
     The format is detected unless given.
 
@@ -26,19 +29,17 @@ def open_table(place: str, format: str | None = None, storage_options: Mapping[s
     UsageError
         ``format`` is unknown.
     """
+    place = os.fspath(place)
     given = None if format is None else format_called(format, place)
     named = in_catalog(place, storage_options)
     if named is not None:
         return named
     storage = Storage(place, storage_options)
-    try:
+    with located(storage.uri):
         found = given or detect(storage)
         if found is None:
             raise not_found(storage, place)
         return found.open(Location(storage))
-    except DvMaintenanceError as error:
-        error.table = error.table or storage.uri
-        raise
 
 
 def open_adopting_table(place: str, storage_options: Mapping[str, str] | None = None) -> AdoptingTable:

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from dv_maintenance.errors import StorageDeniedError, VerificationError
+from dv_maintenance.errors import VerificationError, located
 from dv_maintenance.storage.failures import name_taken
 from dv_maintenance.storage.rehearsal import Rehearsal
 from dv_maintenance.tables.registry import known_format
@@ -49,11 +49,8 @@ def check_committable(table: Table, *, dry_run: bool = False) -> None:
     known = known_format(table.format)
     storage = Rehearsal.of(table.storage) if dry_run else table.storage
     for folder in (known.commits, *known.commits_also) if known else ():
-        try:
+        with located(table.uri):
             storage.check_creatable(folder)
-        except StorageDeniedError as error:
-            error.table = table.uri
-            raise
         if storage.on_disk(folder) and (taken := next(filter(_VERSION.fullmatch, storage.folders(folder)), None)):
             raise name_taken(table.uri, f"{folder}/{taken}")
 

@@ -43,6 +43,7 @@ WRONG = [
     ("read T -o out.xls", "out.xls has an unknown extension. Next: use one of .arrow, .parquet, .csv, .jsonl"),
     ("restore T --timestamp yesterday", "'yesterday' is not a time with a zone"),
     ("zorder T --columns nope", "no column 'nope'. Next: choose from id"),
+    ("zorder T --columns ,", "name 1 to 16 different columns to order by. Next: choose from id"),
     ("changes T", "the following arguments are required: --from"),
 ]
 
@@ -81,6 +82,6 @@ def test_a_column_that_a_condition_mistypes() -> None:
         "resolved.  SQLSTATE: 42703; line 1 pos 0;\n'Filter ('amont > 1)"
     )
     assert str(_not_understood(text, ["id", "amount"])) == (
-        "no column 'amont' to compare. Next: did you mean amount? The columns are id, amount"
+        "no column 'amont' to compare. Next: did you mean amount? choose from id, amount"
     )
     assert "SQLSTATE" in str(_not_understood("[PARSE_SYNTAX_ERROR] Syntax error. SQLSTATE: 42601", ["id"]))

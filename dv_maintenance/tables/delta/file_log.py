@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dv_maintenance.errors import DamagedTableError, UsageError
+from dv_maintenance.errors import DamagedTableError, UsageError, located
 from dv_maintenance.tables.delta.load import replayed
 from dv_maintenance.tables.delta.log.actions import Action, Metadata
 from dv_maintenance.tables.delta.log.bulk import bulk_table, dv_ids
@@ -200,11 +200,8 @@ def _checked(commits: Sequence[_Commit], epochs: Sequence[tuple[int, Metadata]],
         for one in commits:
             version = one.commit.version
             metadata = next(metadata for start, metadata in reversed(epochs) if start <= version)
-            try:
+            with located(uri, version):
                 _changes([one], [(version, metadata)])
-            except DamagedTableError as error:
-                error.table, error.version = uri, version
-                raise
         raise
 
 

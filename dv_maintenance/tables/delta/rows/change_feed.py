@@ -21,7 +21,7 @@ import orjson
 import pyarrow as pa
 
 from dv_maintenance.dv import DeletionVector, delta
-from dv_maintenance.errors import DamagedTableError, DvMaintenanceError, RefusedError, UsageError
+from dv_maintenance.errors import DamagedTableError, RefusedError, UsageError, located
 from dv_maintenance.files.parquet_footer import read_footer
 from dv_maintenance.resources import raise_if_refused
 from dv_maintenance.storage import RawName
@@ -211,11 +211,8 @@ class _Commit:
 def _file(storage: Storage, body: Any, where: str) -> tuple[str, _File]:
     """The canonical path, and the file of an add, remove or cdc action. The last two need no size."""
     path = logical_key(body, lambda name: storage.path_of(RawName(name)), where=where).path
-    try:
+    with located(storage.uri):
         file = LiveFile.from_add({**body, "size": body.get("size") or 0})
-    except DvMaintenanceError as error:
-        error.table = storage.uri
-        raise
     return path, _File(file, _num_records(body.get("stats")), body.get("partitionValues") is not None)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from dv_maintenance.errors import DamagedTableError, DvMaintenanceError, UnsupportedFeatureError, UsageError
+from dv_maintenance.errors import DamagedTableError, UnsupportedFeatureError, UsageError, located
 from dv_maintenance.tables.iceberg.layout import Layout
 from dv_maintenance.tables.iceberg.log.pointer import newest_metadata
 from dv_maintenance.tables.iceberg.log.types import Schema, parse_schema
@@ -162,14 +162,8 @@ def load_metadata(layout: Layout) -> Metadata:
 
 def parse_metadata(layout: Layout, path: str, data: bytes) -> Metadata:
     """Parse the bytes of a metadata file. Raises as :func:`load_metadata`."""
-    try:
+    with located(layout.uri, file=path):
         return _Parser(layout, path, document(data)).metadata()
-    except DvMaintenanceError as error:
-        if not error.table:
-            error.message = f"{path}: {error.message}"
-            error.args = (error.message,)
-            error.table = layout.uri
-        raise
 
 
 def document(data: bytes) -> Mapping[str, Any]:

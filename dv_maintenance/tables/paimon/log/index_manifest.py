@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from dv_maintenance.errors import DamagedTableError, UnsupportedFeatureError
+from dv_maintenance.errors import DamagedTableError, UnsupportedFeatureError, located
 from dv_maintenance.files.avro.schema import Wanted
 from dv_maintenance.storage import plain_uri
 from dv_maintenance.tables.paimon.layout import INDEX, Layout
@@ -95,16 +95,11 @@ def read_index_manifest(
     in_buckets = options.get("index-file-in-data-file-dir", "false").lower() == "true"
     data_folder = options.get("data-file.path-directory", "")
     for record in avro_records(layout, name, _WANTED, version):
-        try:
+        with located(layout.uri, version, layout.manifest(name)):
             entry = _file(layout, record, partitions, in_buckets=in_buckets, data_folder=data_folder)
             files.append(entry)
             if entry.kind == DELETION_VECTORS:
                 dvs += _dvs(entry, record.get("_DELETIONS_VECTORS_RANGES") or [])
-        except (DamagedTableError, UnsupportedFeatureError) as error:
-            error.message = f"{layout.manifest(name)}: {error.message}"
-            error.args = (error.message,)
-            error.table, error.version = layout.uri, version
-            raise
     seen: set[tuple[int, int, str]] = set()
     for dv in dvs:
         key = (dv.partition, dv.bucket, dv.data_file)

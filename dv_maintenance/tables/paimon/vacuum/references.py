@@ -20,7 +20,7 @@ from typing import Any, Final, TypeGuard
 
 import numpy as np
 
-from dv_maintenance.errors import DamagedTableError, DvMaintenanceError, UnsupportedFeatureError
+from dv_maintenance.errors import DamagedTableError, UnsupportedFeatureError, located
 from dv_maintenance.files.avro.container import read_records, writer_schema
 from dv_maintenance.files.avro.schema import Wanted, unknown_texts
 from dv_maintenance.tables.paimon.features import POSTPONE_BUCKET
@@ -269,12 +269,8 @@ class ReferenceReader:
                 data = self.layout.storage.get(self.layout.manifest(name))
             except FileNotFoundError:
                 return None
-            try:
+            with located(self.layout.uri, file=self.layout.manifest(name)):
                 return read(data)
-            except DvMaintenanceError as error:
-                error.message = f"{self.layout.manifest(name)}: {error.message}"
-                error.args, error.table = (error.message,), self.layout.uri
-                raise
 
         for at in range(0, len(new), _BATCH):
             batch = new[at : at + _BATCH]
