@@ -348,7 +348,7 @@ def delete(
     engine: SparkEngine | SparkSession | Literal["spark"] = "spark",
 ) -> DmlReport:
     """Delete rows by deletion vectors: those for which a condition in Spark SQL is true, or those whose columns ``on``
-    equal a key; without either, all rows.
+    equal a key. The condition ``true`` deletes all rows.
 
     Parameters
     ----------
@@ -358,14 +358,18 @@ def delete(
     Raises
     ------
     UsageError
-        Spark does not understand the condition, or a column does not exist.
+        both or neither of ``where`` and ``keys`` are given, Spark does not understand the condition, or a column does
+        not exist.
     RefusedError
         the table allows no deletion vectors, or may not be changed.
     """
     from dv_maintenance.dml.delete import delete as run
+    from dv_maintenance.service.verbs.rows import check_selection
 
+    opened = _opened(table)
+    check_selection(where, keys, opened.uri)
     with _engine(engine) as started:
-        return run(_opened(table), _spark(started), where, keys=keys, on=_listed(on), dry_run=dry_run)
+        return run(opened, _spark(started), where, keys=keys, on=_listed(on), dry_run=dry_run)
 
 
 def update(

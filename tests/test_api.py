@@ -130,6 +130,8 @@ def test_arguments_of_other_kinds_are_refused(orders: Any) -> None:
         dvm.apply(orders, "purge", engine="local")  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="name 1 to 16 different columns"):
         dvm.zorder(orders, [], engine="local")
+    with pytest.raises(UsageError, match="exactly one of 'where' and 'keys'"):
+        dvm.delete(orders)
     assert orders.snapshot().version == before
 
 

@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from dv_maintenance.errors import UsageError
+
 # Expressions that name no column, but may differ between the rows of a partition.
 _VOLATILE: Final = re.compile(
     r"\b(rand\w*|random|uniform|uuid|shuffle|monotonically_increasing_id|spark_partition_id|input_file_\w+|reflect|"
@@ -35,10 +37,15 @@ class Condition:
 
     @classmethod
     def parse(cls, sql: str, columns: Sequence[str]) -> Condition:
-        """``columns``: those of the table. Names are compared as Spark compares them, whatever their case."""
+        """``columns``: those of the table. Names are compared as Spark compares them, whatever their case.
+
+        Raises UsageError: the condition is empty.
+        """
         import sqlglot
         from sqlglot import exp
 
+        if not sql.strip():
+            raise UsageError("the condition is empty", next_step="give one in Spark SQL, or true for every row")
         try:
             tree = sqlglot.parse_one(sql, dialect="spark")
         except (sqlglot.errors.SqlglotError, RecursionError):

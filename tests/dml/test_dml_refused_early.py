@@ -72,3 +72,11 @@ def test_engine_sql(tmp_path: Path, capsys: pytest.CaptureFixture[str], pylance:
         json.dumps({"protocol": {"minReaderVersion": 9, "minWriterVersion": 9}})
     )
     assert "reader version 9" in refused(capsys, "engine-sql", delta, "purge")
+
+
+@pytest.mark.parametrize("words", [("delete", "--where", " "), ("update", "--set", "state='x'", "--where", "")])
+def test_an_empty_condition(tmp_path: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...]) -> None:
+    place = str(tmp_path / "t")
+    DeltaBuilder(place).create(SCHEMA).append(pa.table({"id": [1], "state": ["a"]}, schema=SCHEMA))
+    assert main([words[0], place, *words[1:]]) == 2
+    assert "the condition is empty. Next: give one in Spark SQL" in capsys.readouterr().err

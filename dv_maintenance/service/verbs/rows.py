@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 _NO_SQL = "can't evaluate Spark SQL"
 
 
-def check_selection(where: str | None, keys: str | None, uri: str | None = None) -> None:
+def check_selection(where: str | None, keys: object, uri: str | None = None) -> None:
     """Raises UsageError if both or neither are given."""
     if (where is None) == (keys is None):
         raise UsageError(
