@@ -318,7 +318,6 @@ def _fingerprint(
 
 
 def _with_comparable_variants(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Raises RefusedError for variants in lists and maps."""
     columns = [_comparable(column, field) for column, field in zip(batch.columns, batch.schema, strict=True)]
     return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
 
@@ -328,10 +327,17 @@ def _comparable(array: pa.Array, field: pa.Field) -> pa.Array:
         return array
     if logical_type(field) == "variant":
         return comparable(array)
-    if not pa.types.is_struct(field.type):
-        raise RefusedError(f"column {field.name} holds variants in lists or maps, which are not compared here")
-    parts = [_comparable(part, inner) for part, inner in zip(array.flatten(), field.type, strict=True)]
-    return pa.StructArray.from_arrays(parts, names=[each.name for each in field.type], mask=array.is_null())
+    if pa.types.is_struct(field.type):
+        parts = [_comparable(part, inner) for part, inner in zip(array.flatten(), field.type, strict=True)]
+        return pa.StructArray.from_arrays(parts, names=[each.name for each in field.type], mask=array.is_null())
+    if pa.types.is_map(field.type):
+        pairs = pa.StructArray.from_arrays([array.keys, _comparable(array.items, field.type.item_field)], ["key", "value"])
+    else:
+        pairs = _comparable(array.values, field.type.value_field)
+    # Offsets and nulls as they are, whatever slice of the values this is.
+    return pa.ListArray.from_buffers(
+        pa.list_(pairs.type), len(array), array.buffers()[:2], array.null_count, array.offset, children=[pairs]
+    )
 
 
 def _live_rows(snapshot: Snapshot) -> int | None:

@@ -14,14 +14,16 @@ import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark.sql.variant_utils import VariantUtils
 
 from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.errors import DvMaintenanceError, RefusedError, UsageError
-from dv_maintenance.maintenance.engine_sql import engine_sql
+from dv_maintenance.maintenance.engine_sql import _with_comparable_variants, engine_sql
 from dv_maintenance.maintenance.execution.apply import purge
 from dv_maintenance.tables import open_table
 from dv_maintenance.tables.delta.log.segment import commit_path
 from dv_maintenance.tables.fingerprint import fingerprint
+from dv_maintenance.tables.model import LOGICAL
 from dv_maintenance.testing.delta_builder import DeltaBuilder
 from dv_maintenance.testing.memory import MemoryTable
 
@@ -178,3 +180,40 @@ def test_a_null_is_no_value_and_a_column_no_other() -> None:
     assert seen(a=none, b=pa.array([0])) != seen(a=pa.array([0]), b=none)
     assert seen(a=pa.array([1]), b=pa.array([2])) != seen(a=pa.array([2]), b=pa.array([1]))
     assert seen(a=pa.array([1, 1, 2])) != seen(a=pa.array([1, 2, 2]))
+
+
+def test_variants_in_lists_maps_and_structs_are_compared_by_value() -> None:
+    """Two writers may number the names of an object in another order."""
+    inner = pa.struct([("value", pa.binary()), ("metadata", pa.binary())])
+    variant = pa.field("v", inner, metadata={LOGICAL: b"variant"})
+    kinds = {
+        "l": pa.list_(variant),
+        "big": pa.large_list(variant),
+        "m": pa.map_(pa.string(), variant),
+        "s": pa.struct([pa.field("l", pa.list_(variant))]),
+    }
+    schema = pa.schema([*kinds.items()])
+
+    def seen(*objects: str) -> Any:
+        found = [
+            dict(zip(("value", "metadata"), VariantUtils.parse_json(each), strict=True)) if each else None
+            for each in objects
+        ]
+        rows: list[Any] = [None, [], found[:1], found]
+        batch = pa.record_batch(
+            [
+                pa.array(rows, kinds["l"]),
+                pa.array(rows, kinds["big"]),
+                pa.array(
+                    [row if not row else [(str(at), each) for at, each in enumerate(row)] for row in rows], kinds["m"]
+                ),
+                pa.array([{"l": row} for row in rows], kinds["s"]),
+            ],
+            schema=schema,
+        )
+        return [fingerprint([_with_comparable_variants(part)]) for part in (batch, batch.slice(2, 2))]
+
+    one = seen('{"a": 1, "b": [2]}', "", "[3]")
+    assert one == seen('{"b": [2], "a": 1}', "", "[3]")
+    assert one != seen('{"b": [2], "a": 4}', "", "[3]")
+    assert one != seen('{"b": [2], "a": 1}', "[3]", "")
