@@ -331,12 +331,14 @@ def _comparable(array: pa.Array, field: pa.Field) -> pa.Array:
         parts = [_comparable(part, inner) for part, inner in zip(array.flatten(), field.type, strict=True)]
         return pa.StructArray.from_arrays(parts, names=[each.name for each in field.type], mask=array.is_null())
     if pa.types.is_map(field.type):
-        pairs = pa.StructArray.from_arrays([array.keys, _comparable(array.items, field.type.item_field)], ["key", "value"])
+        items = _comparable(array.items, field.type.item_field)
+        inside = pa.StructArray.from_arrays([array.keys, items], ["key", "value"])
     else:
-        pairs = _comparable(array.values, field.type.value_field)
+        inside = _comparable(array.values, field.type.value_field)
     # Offsets and nulls as they are, whatever slice of the values this is.
-    return pa.ListArray.from_buffers(
-        pa.list_(pairs.type), len(array), array.buffers()[:2], array.null_count, array.offset, children=[pairs]
+    kind = pa.large_list if pa.types.is_large_list(field.type) else pa.list_
+    return pa.Array.from_buffers(
+        kind(inside.type), len(array), array.buffers()[:2], array.null_count, array.offset, children=[inside]
     )
 
 
