@@ -52,8 +52,8 @@ messages, or empty if that is the path in the schema itself.
 """
 
 LOGICAL = b"dvm:logical"
-"""Metadata of a field: its type, where its Arrow type does not give it: ``uuid``, or ``variant`` for a struct of two
-required binaries. If it also has a field id, that is its annotation in Parquet.
+"""Metadata of a field: its type, where its Arrow type does not give it: ``uuid``, ``geo`` for shapes (``SHAPES``), or
+``variant`` for a struct of two required binaries. If it also has a field id, that is its annotation in Parquet.
 """
 
 DELTA_TYPE = b"dvm:delta"
@@ -67,8 +67,26 @@ SHAPES = b"dvm:shapes"
 """
 
 
+_GEOMETRY = re.compile(r"geometry(?:\(\s*([^,()]+?)\s*\))?")
+_GEOGRAPHY = re.compile(
+    r"geography(?:\(\s*([^,()]+?)\s*(?:,\s*(spherical|vincenty|thomas|andoyer|karney)\s*)?\))?", re.IGNORECASE
+)
+_REFERENCE = "OGC:CRS84"
+
+
+def shapes_of(name: str) -> str | None:
+    """What :data:`SHAPES` says of the type that a schema calls ``name``, in Delta's spelling and Iceberg's (as
+    ``geometry`` and ``geography(EPSG:4326, karney)``); ``None`` for types without shapes.
+    """
+    if (planar := _GEOMETRY.fullmatch(name)) is not None:
+        return f"planar {planar[1] or _REFERENCE}"
+    if (curved := _GEOGRAPHY.fullmatch(name)) is not None:
+        return f"{(curved[2] or 'spherical').lower()} {curved[1] or _REFERENCE}"
+    return None
+
+
 def logical_type(field: pa.Field) -> str:
-    """``uuid``, ``variant``, or another type that the Arrow type of a column does not show; empty if there is none."""
+    """``uuid``, ``variant``, ``geo``, or another type that a column's Arrow type does not show; empty without one."""
     metadata = field.metadata or {}
     return str(metadata.get(LOGICAL, metadata.get(DELTA_TYPE, b"")).decode())
 

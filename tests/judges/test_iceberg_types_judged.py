@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from iceberg_engine import IcebergEngine
 
@@ -235,6 +236,56 @@ def test_what_spark_answers(java: Java) -> None:
     purged(java, "t", table)
     for query, answer in zip(QUERIES, before, strict=True):
         assert java.spark.sql(query, "t") == answer, query
+
+
+@pytest.mark.deep
+def test_shapes(java: Java) -> None:
+    """Spark reads the same shapes after a delete and a purge, in files with the annotations of its own."""
+    engine = java.spark
+    engine.session.conf.set("spark.sql.geospatial.enabled", "true")
+    engine.create("t", "id INT, g GEOMETRY(0), h GEOGRAPHY(4326), s STRUCT<g: GEOMETRY(3857)>")
+    point = "unhex('01010000000000000000' || lpad(hex(id), 4, '0') || '0000000000000040')"
+    shapes = f"ST_GeomFromWKB({point}), IF(id % 4 = 0, NULL, ST_GeogFromWKB({point}))"
+    inner = f"named_struct('g', ST_SetSrid(ST_GeomFromWKB({point}), 3857))"
+    engine.sql(
+        f"INSERT INTO {{t}} SELECT /*+ COALESCE(1) */ CAST(id AS INT), {shapes}, {inner} FROM range(40)",
+        "t",
+    )
+    of = "id, ST_AsBinary(g), ST_AsBinary(h), ST_AsBinary(s.g)"
+    asked = f"SELECT {of}, ST_SRID(g), ST_SRID(s.g), _row_id, _last_updated_sequence_number FROM {{t}} ORDER BY id"
+
+    def rows() -> list[Any]:
+        return engine.sql(asked, "t")
+
+    def stored() -> list[Any]:
+        """Annotations of the live files' columns, with the default spelled out, and the columns with bounds."""
+        found = []
+        for name, lower in engine.sql("SELECT file_path, lower_bounds FROM {t}.files WHERE content = 0", "t"):
+            columns = [json.loads(each.logical_type.to_json()) for each in [*pq.ParquetFile(name).schema][:4]]
+            found.append([*({"crs": "OGC:CRS84", **each} for each in columns), *(each for each in lower if each < 9)])
+        return found
+
+    table = open_table(str(engine.path("t")))
+    before, files = rows(), stored()
+    assert [each["Type"] for each in files[0][:-1]] == ["None", "Geometry", "Geography", "Geometry"]
+    assert files[0][-1] == 1
+    assert delete(table, LocalEngine(), "id IN (3, 4, 5)").rows_deleted == 3
+    live = [row for row in before if row[0] not in {3, 4, 5}]
+    assert rows() == live
+    ours = [row for batch in read(table)[1] for row in batch.to_pylist()]
+    assert [(row["id"], row["g"], row["h"], row["s"]["g"]) for row in sorted(ours, key=lambda row: row["id"])] == [
+        tuple(value and bytes(value) if at else value for at, value in enumerate(row[:4])) for row in live
+    ]
+    assert purge(table, LocalEngine()).verified
+    assert (rows(), stored()) == (live, files)
+    assert engine.sql("SELECT count(*) FROM {t}.delete_files", "t") == [(0,)]
+    for operation in ("update", "merge"):
+        with pytest.raises(RefusedError, match="the column g holds shapes"):
+            table.check_writable(table.snapshot(), operation)
+    engine.sql("UPDATE {t} SET h = NULL WHERE id < 9", "t")
+    engine.rewrite("t")
+    assert [row[2] for row in rows()][:6] == [None] * 6
+    assert len(rows()) == 37
 
 
 @pytest.mark.deep

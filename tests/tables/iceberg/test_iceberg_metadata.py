@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from dv_maintenance.cli import main
@@ -25,7 +26,9 @@ from dv_maintenance.maintenance.read import read
 from dv_maintenance.service.tables_file import WatchConfig
 from dv_maintenance.tables import open_table
 from dv_maintenance.tables.find import find_tables
+from dv_maintenance.tables.iceberg.log.types import parse_schema
 from dv_maintenance.tables.iceberg.table import IcebergTable
+from dv_maintenance.tables.model import SHAPES, logical_type
 from dv_maintenance.testing.iceberg_builder import IcebergBuilder
 
 pytestmark = pytest.mark.usefixtures("golden")
@@ -152,9 +155,9 @@ def test_folders_are_searched_for_tables(laid: Laid) -> None:
             "manifests are encrypted",
         ),
         (
-            lambda body: body["schemas"][-1]["fields"][0].update({"type": "geography"}),
+            lambda body: body["schemas"][-1]["fields"][0].update({"type": "interval"}),
             UnsupportedFeatureError,
-            "geography",
+            "interval",
         ),
         (lambda body: body.pop("location"), DamagedTableError, "location is missing"),
         (lambda body: body.update({"current-schema-id": 7}), DamagedTableError, "does not exist"),
@@ -304,3 +307,17 @@ def test_a_copied_folder_is_left_alone(laid_copy: Laid, tmp_path: Path, capsys: 
     assert f"open it at {root}" in capsys.readouterr().err
     assert sorted(copy.rglob("*")) == files
     assert any("this copy" in each for each in opened(copy).snapshot().warnings)
+
+
+@pytest.mark.parametrize(
+    ("kind", "shapes"),
+    [
+        ("geometry", b"planar OGC:CRS84"),
+        ("geography(EPSG:4326, karney)", b"karney EPSG:4326"),
+        ({"type": "list", "element-id": 101, "element": "geography"}, b"spherical OGC:CRS84"),
+    ],
+)
+def test_shapes_are_bytes(kind: Any, shapes: bytes) -> None:
+    (column,) = parse_schema({"fields": [{"id": 100, "name": "g", "required": False, "type": kind}]}).arrow
+    field = column.type.value_field if isinstance(kind, dict) else column
+    assert (field.type, logical_type(field), field.metadata[SHAPES]) == (pa.binary(), "geo", shapes)

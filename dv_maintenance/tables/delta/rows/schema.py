@@ -18,7 +18,7 @@ import orjson
 import pyarrow as pa
 
 from dv_maintenance.errors import DamagedTableError, RefusedError
-from dv_maintenance.tables.model import DELTA_TYPE, LIMITED, REQUIRED, SHAPES
+from dv_maintenance.tables.model import DELTA_TYPE, LIMITED, REQUIRED, SHAPES, shapes_of
 
 if TYPE_CHECKING:
     from dv_maintenance.tables.delta.log.actions import Metadata
@@ -50,13 +50,6 @@ _PRIMITIVES: Final[dict[str, pa.DataType]] = {
 
 # As delta-rs spells them. Spark has no such types, and writers truncate their bounds.
 _NANOS: Final = {"timestamp_nanos": pa.timestamp("ns", tz="UTC"), "timestamp_nanos_ntz": pa.timestamp("ns")}
-
-# Shapes in well-known binary, with a coordinate reference system, and how edges run on an ellipsoid.
-_GEOMETRY: Final = re.compile(r"geometry(?:\(\s*([^,()]+?)\s*\))?")
-_GEOGRAPHY: Final = re.compile(
-    r"geography(?:\(\s*([^,()]+?)\s*(?:,\s*(spherical|vincenty|thomas|andoyer|karney)\s*)?\))?", re.IGNORECASE
-)
-_REFERENCE: Final = "OGC:CRS84"
 
 # Spark refuses to read a variant whose parts are not required.
 _VARIANT: Final = pa.struct(
@@ -315,10 +308,8 @@ def _primitive(name: str, column: str) -> _Arrow:
         return _Arrow(_PRIMITIVES[name])
     if name in _NANOS:
         return _Arrow(_NANOS[name], "nanos")
-    if (planar := _GEOMETRY.fullmatch(name)) is not None:
-        return _Arrow(pa.binary(), "geo", f"planar {planar[1] or _REFERENCE}")
-    if (curved := _GEOGRAPHY.fullmatch(name)) is not None:
-        return _Arrow(pa.binary(), "geo", f"{(curved[2] or 'spherical').lower()} {curved[1] or _REFERENCE}")
+    if (shapes := shapes_of(name)) is not None:
+        return _Arrow(pa.binary(), "geo", shapes)
     decimal = re.fullmatch(r"decimal\(\s*(\d{1,3})\s*,\s*(-?\d{1,3})\s*\)", name)
     if decimal is None:
         raise RefusedError(f"column {column} has the unknown type {name!r}")

@@ -17,7 +17,7 @@ from uuid import UUID
 import pyarrow as pa
 
 from dv_maintenance.errors import DamagedTableError, UnsupportedFeatureError
-from dv_maintenance.tables.model import LOGICAL
+from dv_maintenance.tables.model import LOGICAL, SHAPES, shapes_of
 from dv_maintenance.tables.work import DEFAULT
 
 ROW_ID: Final = "_row_id"
@@ -162,6 +162,8 @@ def _numbered(
     metadata = {_FIELD_ID: str(number)}
     if text in _LOGICAL:
         metadata[LOGICAL.decode()] = text
+    if isinstance(text, str) and (shapes := shapes_of(text)):
+        metadata |= {LOGICAL.decode(): "geo", SHAPES.decode(): shapes}
     if default is not None:
         metadata[DEFAULT.decode()] = _default(default, kind, path)
     return pa.field(name, kind, not required, metadata)
@@ -202,6 +204,8 @@ def _plain(text: str, path: str) -> pa.DataType:
         raise DamagedTableError(f"column {path} has the type {text}: no decimal has so many digits")
     if (match := _FIXED.fullmatch(text)) and 0 < int(match[1]) < 1 << 20:
         return pa.binary(int(match[1]))
+    if shapes_of(text):
+        return pa.binary()
     raise UnsupportedFeatureError(
         f"column {path} has the type {text}, which this release does not know",
         features=(f"type {text}",),
