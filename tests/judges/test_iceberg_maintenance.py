@@ -23,7 +23,9 @@ from pyspark.errors import AnalysisException, IllegalArgumentException
 from dv_maintenance.dml.delete import delete
 from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.maintenance.execution.apply import maintain, purge
+from dv_maintenance.maintenance.planning.policy import Policy
 from dv_maintenance.maintenance.read import read
+from dv_maintenance.maintenance.undelete import undelete
 from dv_maintenance.tables import open_table
 from dv_maintenance.tables.guard import VacuumGuard, VacuumRequest
 from dv_maintenance.testing.faults import Call, Fault
@@ -467,3 +469,87 @@ def test_partitions_whose_columns_have_grown(engine: IcebergEngine, version: int
     rows = engine.rows("t")
     engine.rewrite("t")
     assert engine.rows("t") == rows
+
+
+@pytest.mark.deep
+def test_format_version_1(engine: IcebergEngine) -> None:
+    """It has no ages and no deletes: small files are merged, snapshots expire, and Spark goes on, also to version 3."""
+    engine.sql(
+        "CREATE TABLE {t} (id INT, p STRING, v STRING) USING iceberg PARTITIONED BY (p) "
+        "TBLPROPERTIES ('format-version' = '1')",
+        "t",
+    )
+
+    def rows() -> list[str]:
+        return sorted(map(repr, engine.sql("SELECT * FROM {t}", "t")))
+
+    def files() -> int:
+        return len(engine.sql("SELECT * FROM {t}.files", "t"))
+
+    for number in range(4):
+        engine.sql(f"INSERT INTO {{t}} VALUES ({number}, 'a', 'x'), ({number + 10}, 'b', NULL)", "t")
+    engine.sql("DELETE FROM {t} WHERE id = 2", "t")  # without its whole file
+    engine.java("t").updateSpec().addField("v").commit()
+    engine.sql("INSERT INTO {t} VALUES (20, 'a', 'y'), (21, 'a', 'y')", "t")
+    engine.sql("INSERT INTO {t} VALUES (20, 'a', 'z'), (21, 'a', 'z')", "t")
+    before, small = rows(), files()
+    report = maintain(open_table(str(engine.path("t"))), LocalEngine(), Policy(min_input_files=2))
+    assert report.verified, report.problems
+    assert (rows(), files() < small) == (before, True)
+    assert sum(count for (count,) in engine.sql("SELECT record_count FROM {t}.files", "t")) == len(before)
+    engine.sql("INSERT INTO {t} VALUES (30, 'b', 'new')", "t")
+    engine.sql("CALL {c}.rewrite_manifests('{n}')", "t")
+    engine.sql("DELETE FROM {t} WHERE id = 1", "t")
+    before = rows()
+    kept = open_table(str(engine.path("t"))).snapshot().entry
+    everything = VacuumRequest(
+        now=FAR, retention=0, allow_short_retention=True, guard=VacuumGuard(max_deleted_share=1.0)
+    )
+    assert open_table(str(engine.path("t"))).vacuum(everything).deleted
+    assert engine.sql("SELECT snapshot_id FROM {t}.snapshots", "t") == [(kept.id,)]
+    assert rows() == before
+    no_orphans(engine, "t")
+    assert purge(open_table(str(engine.path("t"))), LocalEngine()).verified
+    for version in (2, 3):
+        engine.sql(f"ALTER TABLE {{t}} SET TBLPROPERTIES ('format-version' = '{version}')", "t")
+        engine.sql(f"INSERT INTO {{t}} VALUES ({40 + version}, 'b', 'later')", "t")
+        before = rows()
+        assert maintain(open_table(str(engine.path("t"))), LocalEngine(), Policy(min_input_files=2)).verified
+        assert rows() == before
+
+
+@pytest.mark.deep
+def test_what_a_vacuum_set_aside_comes_back(engine: IcebergEngine) -> None:
+    """Through the metadata file from before the vacuum. Spark's cleaner does not see what is set aside."""
+    made(engine, "t")
+    purged(engine, "t")
+    engine.sql("UPDATE {t} SET v = 'new' WHERE id % 5 = 1", "t")
+    place = engine.path("t")
+    table = open_table(str(place))
+    snapshot: Any = table.snapshot()
+    document = place / snapshot.metadata.path
+    at = {each: _at(engine, document, each) for each in snapshot.metadata.snapshots}
+    assert len(at) > 3
+    rows = engine.rows("t")
+    request = VacuumRequest(
+        now=FAR, retention=0, allow_short_retention=True, guard=VacuumGuard(max_deleted_share=1.0, quarantine=True)
+    )
+    report = table.vacuum(request)
+    assert report.deleted
+    assert report.quarantine
+    no_orphans(engine, "t")
+    assert len(open_table(str(place)).snapshot().metadata.snapshots) == 1
+    with pytest.raises(Exception, match=r"FAILED_READ_FILE|NotFound"):
+        for each in at:
+            _at(engine, document, each)
+    assert undelete(open_table(str(place))).files == report.deleted
+    assert {each: _at(engine, document, each) for each in at} == at
+    for each, rows_then in at.items():
+        ours = read(open_table(str(document)), each)[1]
+        assert sum(batch.num_rows for batch in ours) == len(rows_then)
+    assert engine.rows("t") == rows
+
+
+def _at(engine: IcebergEngine, document: Path, snapshot: int) -> list[str]:
+    found = engine.session.read.format("iceberg").option("versionAsOf", snapshot).load(str(document))
+    return sorted(map(repr, found.collect()))

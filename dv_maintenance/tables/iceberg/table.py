@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.iceberg.rows import bounds, new_rows, rewrite_tasks, skipping, tasks
     from dv_maintenance.tables.iceberg.snapshot import IcebergSnapshot
     from dv_maintenance.tables.iceberg.vacuum import run
+    from dv_maintenance.tables.reports import UndeleteReport
     from dv_maintenance.tables.table import Table
 else:
     file_log, fsck, writable = deferred(__package__, "file_log", "fsck", "writable")
@@ -114,6 +115,12 @@ class IcebergTable:
     row_write_tasks = _of_layout(new_rows.row_write_tasks)
 
     vacuum = _of_layout(run.vacuum)
+
+    def undelete(self, *, since: int | None = None, until: int | None = None, dry_run: bool = False) -> UndeleteReport:
+        from dv_maintenance.tables.quarantine import undelete
+
+        return undelete(self.storage, self.version, since=since, until=until, dry_run=dry_run)
+
     retention = staticmethod(versions.retention)
 
     needed_files = _of_layout(fsck.needed_files)

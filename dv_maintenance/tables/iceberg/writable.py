@@ -75,8 +75,6 @@ def _reasons(layout: Layout, snapshot: IcebergSnapshot, operation: str) -> Itera
             yield why
     elif hadoop_number(metadata.path) is None:
         yield "only its catalog can commit; name the table by its catalog (iceberg:CATALOG.NAMESPACE.TABLE)"
-    if metadata.format_version < 2:
-        yield "it has format version 1, whose files have no age"
     if operation in _CHANGES and metadata.format_version < 3:
         yield f"format version {metadata.format_version} has no deletion vectors"
     if operation == "vacuum" and metadata.properties.get(_GC, "true").strip().lower() == "false":
@@ -107,6 +105,8 @@ def _unwritten(field: Any, *, rows_made: bool, shreds: bool) -> Iterator[str]:
             yield "values of unknown type"
         if types.is_timestamp(kind) and kind.unit == "ns":
             yield "nanoseconds"
+        if logical == "geo":
+            yield "shapes"
     if types.is_nested(kind) and without_unknown(field) is None:
         yield "lists, maps or structs of an unknown type"
     for each in () if logical else children(kind):

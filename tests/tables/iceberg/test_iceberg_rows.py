@@ -4,6 +4,7 @@ rows that equality deletes name.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import date, datetime, time
 from decimal import Decimal
 from pathlib import Path
@@ -13,12 +14,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.engine.rows.values_to_drop import ValuesToDrop
 from dv_maintenance.errors import RefusedError
+from dv_maintenance.maintenance.execution.apply import maintain
 from dv_maintenance.maintenance.health import health
+from dv_maintenance.maintenance.planning.policy import Policy
 from dv_maintenance.maintenance.read import read
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables import open_table
+from dv_maintenance.tables.guard import VacuumGuard, VacuumRequest
 from dv_maintenance.tables.model import FileKey
 from dv_maintenance.tables.partition_values import value_of
 from dv_maintenance.tables.predicate import Compare, IsNull, Predicate
@@ -84,6 +89,28 @@ def test_every_type_of_old_tables(tmp_path: Path, version: int) -> None:
     snapshot = open_table(table.metadata_location).snapshot()
     assert health(snapshot).counts.live_rows == 6
     assert snapshot.hidden_columns.names == []
+
+
+def test_version_1_is_compacted_and_vacuumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With what its manifests have: no ages, and a block size."""
+    table = made(tmp_path, 1, ROWS.select(["i", "s"]), [("s", "identity")])
+    monkeypatch.setenv("PYICEBERG_CATALOG__T__TYPE", "sql")
+    monkeypatch.setenv("PYICEBERG_CATALOG__T__URI", f"sqlite:///{tmp_path}/catalog.db")
+    for _ in range(3):
+        table.append(ROWS.select(["i", "s"]))
+    opened = open_table("iceberg:t.n.t")
+    before = opened.snapshot()
+    report = maintain(opened, LocalEngine(), Policy(min_input_files=2))
+    assert report.verified, report.problems
+    assert len(opened.snapshot().files) < len(before.files)
+    request = VacuumRequest(retention=0, allow_short_retention=True, guard=VacuumGuard(max_deleted_share=1.0))
+    assert opened.vacuum(replace(request, now=opened.snapshot().timestamp + 1)).deleted
+    table.refresh()
+    assert len(table.snapshots()) == 1
+    found = sorted(map(repr, table.scan().to_arrow().to_pylist()))
+    assert found == sorted(map(repr, ROWS.select(["i", "s"]).to_pylist() * 3))
+    table.append(ROWS.select(["i", "s"]))
+    assert table.scan().to_arrow().num_rows == 4 * len(ROWS)
 
 
 @pytest.mark.parametrize("name_and_transform", TRANSFORMS, ids="-".join)

@@ -20,6 +20,8 @@ from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.errors import RefusedError, StorageUnavailableError
 from dv_maintenance.maintenance.execution.apply import purge
 from dv_maintenance.maintenance.fsck.check import fsck
+from dv_maintenance.maintenance.undelete import undelete
+from dv_maintenance.tables import open_table
 from dv_maintenance.tables.guard import VacuumGuard, VacuumRequest
 from dv_maintenance.tables.reports import VacuumReport
 from dv_maintenance.testing.backends import IcebergBackend
@@ -130,8 +132,6 @@ def test_what_is_refused(laid_copy: Callable[[str], Path]) -> None:
     place = laid_copy("mini")
     document = newest_document(place)
     body = json.loads(document.read_text())
-    with pytest.raises(RefusedError, match="set aside"):
-        opened(place).vacuum(VacuumRequest(guard=VacuumGuard(quarantine=True)))
     with pytest.raises(RefusedError, match="shorter than the table's own"):
         vacuumed(place, retention=DAY)
     other = {**body, "table-uuid": "00000000-1111-2222-3333-444444444444"}
@@ -150,6 +150,21 @@ def test_what_is_refused(laid_copy: Callable[[str], Path]) -> None:
     document.write_text(json.dumps(body))
     with pytest.raises(RefusedError, match=r"gc\.enabled is false"):
         vacuumed(place, FAR)
+
+
+@needs_golden
+def test_files_set_aside_come_back(laid_copy: Callable[[str], Path]) -> None:
+    """The metadata file from before the vacuum names their snapshots."""
+    place = laid_copy("overwrites")
+    table, document = opened(place), newest_document(place)
+    rows = {each: rows_of(table, each) for each in table.snapshot().metadata.snapshots}
+    guard = VacuumGuard(max_deleted_share=1.0, quarantine=True)
+    report = table.vacuum(VacuumRequest(now=FAR, retention=0, allow_short_retention=True, guard=guard))
+    assert report.deleted > 1
+    assert not any((place / each.path).exists() for each in report.expired.files)
+    assert undelete(opened(place)).files == report.deleted
+    assert len(opened(place).snapshot().metadata.snapshots) == 1
+    assert {each: rows_of(open_table(str(document)), each) for each in rows} == rows
 
 
 def test_a_commit_during_a_vacuum_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

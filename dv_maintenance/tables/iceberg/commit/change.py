@@ -50,7 +50,8 @@ def edited(before: Metadata, location: str, change: Change, now: int) -> dict[st
         number = change.snapshot["snapshot-id"]
         snapshots.append(dict(change.snapshot))
         refs[change.branch] = {"type": "branch", **refs.get(change.branch, {}), "snapshot-id": number}
-        body["last-sequence-number"] = change.snapshot["sequence-number"]
+        if "sequence-number" in change.snapshot:
+            body["last-sequence-number"] = change.snapshot["sequence-number"]
         if "added-rows" in change.snapshot:
             body["next-row-id"] = change.snapshot["first-row-id"] + change.snapshot["added-rows"]
         if change.branch == MAIN:

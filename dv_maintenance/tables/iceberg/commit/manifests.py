@@ -254,7 +254,7 @@ class ManifestWriter:
         for each in entries:
             files, rows = counts[each["0"]]
             counts[each["0"]] = files + 1, rows + each["2"]["103"]
-        alive = [each["3"] for each in entries if each["0"] != DELETED]
+        alive = [each.get("3") for each in entries if each["0"] != DELETED]
         return {
             "500": raw,
             "501": size,

@@ -174,13 +174,13 @@ class _Rules(Rules[Draft]):
 
     def _change(self, draft: Draft, files: NewFiles) -> Change:
         metadata, entry = self.now.metadata, self.now.entry
-        sequence = int(metadata.body["last-sequence-number"]) + 1
+        sequence = int(metadata.body["last-sequence-number"]) + 1 if metadata.format_version > 1 else 0
         writer = ManifestWriter(self.layout, self.now, files, self.id, sequence)
         dvs = self._put_dvs(draft, files)
         listed = writer.write(draft.removed, draft.removed_deletes, [*draft.added, *dvs])
         latest = max((each.timestamp for each in metadata.snapshots.values()), default=0)
         snapshot: dict[str, Any] = {
-            "sequence-number": sequence,
+            **({"sequence-number": sequence} if sequence else {}),
             "snapshot-id": self.id,
             **({} if entry is None else {"parent-snapshot-id": entry.id}),
             "timestamp-ms": max(time.time_ns() // 1_000_000, latest),

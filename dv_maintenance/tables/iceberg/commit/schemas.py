@@ -36,8 +36,10 @@ _LIST: Final = (
     (516, "min_sequence_number", "long"),
     (520, "first_row_id", _LONG),
 )
-# Format version 1 requires a block size (105), and says that any value will do. Its manifests have no content (134):
-# their files are data.
+# Format version 1 has no ages and no content (134): its files are data. It requires a block size, and says that any
+# value will do.
+_ENTRY_1: Final = ((1, "snapshot_id", "long"),)
+_FILE_1: Final = ((105, "block_size_in_bytes", "long"),)
 _DEFAULTS: Final[Mapping[str, Any]] = {"105": 64 << 20, "134": 0}
 
 
@@ -61,8 +63,7 @@ def for_lists(template: Template, format_version: int, snapshot: Mapping[str, An
         "format-version": str(format_version),
         "snapshot-id": str(snapshot["snapshot-id"]),
         "parent-snapshot-id": str(snapshot.get("parent-snapshot-id", "null")),
-        "sequence-number": str(snapshot["sequence-number"]),
-        **({"first-row-id": str(snapshot["first-row-id"])} if "first-row-id" in snapshot else {}),
+        **{each: str(snapshot[each]) for each in ("sequence-number", "first-row-id") if each in snapshot},
     }
     return _with(template, _list_schema(template.schema, format_version), names)
 
@@ -94,19 +95,21 @@ def _with(template: Template, schema: str, names: Mapping[str, str]) -> Template
 @lru_cache(maxsize=32)
 def _manifest_schema(text: str, format_version: int, partition: str) -> str:
     schema = json.loads(text)
-    _complete(schema["fields"], _ENTRY)
+    _complete(schema["fields"], _ENTRY if format_version > 1 else _ENTRY_1)
     file = next(each["type"] for each in schema["fields"] if each.get("field-id") == _FILE_ID)
     values = next((each["type"] for each in file["fields"] if each.get("field-id") == _PARTITION_ID), None)
     if values is not None:
         _widen(values["fields"], json.loads(partition))
-    _complete(file["fields"], (_CONTENT, *(each for each in _FILE if format_version > 2 or each[0] < 142)))
+    newer = (_CONTENT, *(each for each in _FILE if format_version > 2 or each[0] < 142))
+    _complete(file["fields"], newer if format_version > 1 else _FILE_1)
     return json.dumps(schema, separators=(",", ":"))
 
 
 @lru_cache(maxsize=32)
 def _list_schema(text: str, format_version: int) -> str:
     schema = json.loads(text)
-    _complete(schema["fields"], _LIST if format_version > 2 else _LIST[:-1])
+    if format_version > 1:
+        _complete(schema["fields"], _LIST if format_version > 2 else _LIST[:-1])
     return json.dumps(schema, separators=(",", ":"))
 
 

@@ -84,7 +84,7 @@ def vacuum(layout: Layout, request: VacuumRequest = VACUUM_DEFAULTS) -> VacuumRe
     ------
     UsageError : the retention is negative.
     RefusedError : the retention is below the table's own (unless ``allow_short_retention``); ``gc.enabled`` is false;
-        the table can't be committed to; another table shares its folder; files are to be set aside.
+        the table can't be committed to; another table shares its folder.
     DamagedTableError : a manifest can't be read, so the files that it needs are unknown.
     ConflictError : other writers committed first in every attempt, or the table was replaced.
     StorageError : some files could not be deleted; says how many were. The next run deletes the rest as orphans.
@@ -93,13 +93,6 @@ def vacuum(layout: Layout, request: VacuumRequest = VACUUM_DEFAULTS) -> VacuumRe
     guard.refuse_streams("Iceberg", table=layout.uri, next_step="tag the snapshot that a reader uses")
     snapshot = load_snapshot(layout)
     check_writable(layout, snapshot, "vacuum")
-    if guard.quarantine:
-        raise RefusedError(
-            "files of Iceberg tables can't be set aside: no snapshot would name them when they are put back",
-            table=layout.uri,
-            version=snapshot.version,
-            next_step="tag the snapshots that may be needed, and vacuum without the quarantine",
-        )
     guard.check_versions(snapshot.metadata.snapshots, "snapshot", table=layout.uri, version=snapshot.version)
     kept_for = applied_retention(
         request.retention,
