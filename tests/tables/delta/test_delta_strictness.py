@@ -142,6 +142,18 @@ def test_columns_that_differ_in_case_are_found(root: Path) -> None:
     assert "the columns id and ID, which differ only in case" in damage.reason
 
 
+def test_a_partition_column_that_is_named_twice_is_found_and_a_checkpoint_mends_it(tmp_path: Path) -> None:
+    deltalake.write_deltalake(tmp_path, pa.table({"id": [1, 2], "p": ["a", "b"]}), partition_by=["p"])
+    edited(tmp_path, 0, "metaData", lambda each: each.update(partitionColumns=["p", "p"]))
+    with pytest.raises(Exception, match="Duplicate partition column"):
+        deltalake.DeltaTable(tmp_path)
+    (damage,) = fsck(open_table(str(tmp_path))).damage
+    assert damage.reason == "metaData.partitionColumns names p more than once"
+    checkpoint(open_table(str(tmp_path)))
+    assert fsck(open_table(str(tmp_path))).clean
+    assert deltalake.DeltaTable(tmp_path).metadata().partition_columns == ["p"]
+
+
 # -- checkpoints ------------------------------------------------------------------------------------------------------
 
 

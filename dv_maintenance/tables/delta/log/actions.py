@@ -98,7 +98,7 @@ class Metadata:
         return cls(
             id=_take(fields, "id", str, what, where),
             schema_string=_optional(fields, "schemaString", str, what, where) or "",
-            partition_columns=tuple(columns),
+            partition_columns=tuple(dict.fromkeys(columns)),  # each once, so that the next checkpoint mends it
             configuration=_strings(fields, "configuration", what, where),
             name=_optional(fields, "name", str, what, where),
             description=_optional(fields, "description", str, what, where),

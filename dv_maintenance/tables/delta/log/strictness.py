@@ -41,6 +41,7 @@ class _Commits:
     """What the commits after the checkpoint say.
 
     incomplete : by name of a missing field, the first commit without it.
+    repeated : by name of a partition column that the last ``metaData`` has twice, its commit.
     unstamped : the last commit without an in-commit timestamp, and its version; ``None`` if all have one.
     statistics : by file, the commit with its last statistics if they are not a JSON object.
     uncountable : by file, the commit with its last statistics if their row count is beyond 64 bits.
@@ -50,6 +51,7 @@ class _Commits:
 
     def __init__(self, storage: Storage, snapshot: DeltaSnapshot) -> None:
         self.incomplete: dict[str, str] = {}
+        self.repeated: dict[str, str] = {}
         self.unstamped: tuple[str, int] | None = None
         self.statistics: dict[str, str] = {}
         self.uncountable: dict[str, str] = {}
@@ -73,6 +75,9 @@ class _Commits:
                 vector = body.get("deletionVector")
                 for name in (name for name in _OF_VECTORS if vector and vector.get(name) is None):
                     self.incomplete.setdefault(f"{kind}.deletionVector.{name}", where)
+        for body in _bodies(actions, "metaData"):
+            names = body.get("partitionColumns")
+            self.repeated = {name: where for name in names if names.count(name) > 1} if isinstance(names, list) else {}
         first = actions[0].get("commitInfo") if actions else None
         if not (isinstance(first, dict) and type(first.get("inCommitTimestamp")) is int):
             self.unstamped = where, version
@@ -126,6 +131,8 @@ def strict_faults(storage: Storage, snapshot: DeltaSnapshot, name: str) -> Itera
     repair = Repair("Write a checkpoint, from which readers then begin.", run("checkpoint", name), "Nothing.")
     for what, where in commits.incomplete.items():
         yield LogFault(where, f"{what} is missing", _CANT_OPEN, repair)
+    for column, where in commits.repeated.items():
+        yield LogFault(where, f"metaData.partitionColumns names {column} more than once", _CANT_OPEN, repair)
     if unreadable := {path: where for path, where in commits.statistics.items() if path in live}:
         path, where = next(iter(unreadable.items()))
         yield LogFault(
