@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from dv_maintenance.engine.faults import decoding, reading
@@ -29,13 +30,30 @@ def count_rows(source: SourceFile, storage: Storage) -> int | None:
     return None if counter is None else counter(source, storage)
 
 
-def counted_columns(source: SourceFile, storage: Storage) -> tuple[int | None, str | None]:
-    """As :func:`count_rows`, and for Parquet a text that is the same for files with the same columns."""
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """What a footer says.
+
+    rows : see :func:`count_rows`.
+    columns : for Parquet, a text that is the same for files with the same columns.
+    arrow_fails : whether it has an Arrow schema that nobody can decode.
+    """
+
+    rows: int | None
+    columns: str | None = None
+    arrow_fails: bool = False
+
+
+def counted(source: SourceFile, storage: Storage) -> Counted:
+    """As :func:`count_rows`, with what else ``fsck`` asks of a footer."""
+    from dv_maintenance.files.parquet_footer import has_damaged_arrow_schema
+
     if source.format != "parquet":
-        return count_rows(source, storage), None
+        return Counted(count_rows(source, storage))
     footer = _footer(source, storage)
     # The first line names the object.
-    return int(footer.num_rows), str(footer.schema).partition("\n")[2]
+    columns = str(footer.schema).partition("\n")[2]
+    return Counted(int(footer.num_rows), columns, has_damaged_arrow_schema(footer))
 
 
 def _parquet(source: SourceFile, storage: Storage) -> int:

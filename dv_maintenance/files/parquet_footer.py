@@ -5,6 +5,7 @@ Field ids are those of parquet.thrift (apache/parquet-format).
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -77,6 +78,19 @@ def read_footer(file: pa.NativeFile) -> Any:
     except ThriftError as error:
         raise pa.ArrowInvalid(f"the footer is damaged: {error}") from error
     return found
+
+
+def has_damaged_arrow_schema(footer: Any) -> bool:
+    """Whether the file has an Arrow schema that nobody can decode. ``footer``: the result of :func:`read_footer`."""
+    text = (footer.metadata or {}).get(_RENAMED)
+    try:
+        if text is not None:
+            pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text, validate=True)))
+    except pa.ArrowNotImplementedError:
+        return False  # of a newer release
+    except (pa.ArrowException, OSError, ValueError):
+        return True
+    return False
 
 
 def encoded(footer: Any) -> bytes:

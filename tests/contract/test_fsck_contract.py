@@ -6,13 +6,18 @@ import json
 import re
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import deltalake
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from dv_maintenance.cli import main
 from dv_maintenance.engine.local import LocalEngine
+from dv_maintenance.engine.row_counts import Counted
 from dv_maintenance.errors import DamagedTableError, DvMaintenanceError, RefusedError
 from dv_maintenance.maintenance.execution.apply import purge
 from dv_maintenance.maintenance.fsck import FsckReport, damage_of, deep, fsck, quick_check
@@ -172,19 +177,35 @@ def test_a_damaged_footer(place: Place) -> None:
 
 
 def test_a_file_with_other_rows(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    count = deep.counted_columns
+    counted = deep.counted
 
-    def more(*of: Any) -> tuple[int, str | None]:
-        rows, columns = count(*of)
-        return (rows or 0) + 1, columns
+    def more(*of: Any) -> Counted:
+        said = counted(*of)
+        return replace(said, rows=(said.rows or 0) + 1)
 
-    monkeypatch.setattr(deep, "counted_columns", more)
+    monkeypatch.setattr(deep, "counted", more)
     report = place.check(deep=True)
     if place.table.snapshot().exact_rows:
         assert {damage.fault for damage in report.damage} == {"rows"}
     else:
         assert report.clean
         assert "have a wrong row count" in report.warnings[-1]
+
+
+def test_a_damaged_arrow_schema(tmp_path: Path) -> None:
+    """Spark ignores it, as this package does; Arrow's readers fail."""
+    deltalake.write_deltalake(tmp_path, pa.table({"id": [1, 2]}))
+    (file,) = tmp_path.glob("*.parquet")
+    data = file.read_bytes()
+    at = data.index(b"/////", data.index(b"ARROW:schema"))
+    file.write_bytes(data[:at] + b"????" + data[at + 4 :])
+    with pytest.raises(pa.ArrowException):
+        pq.read_schema(file)
+    report = fsck(open_table(str(tmp_path)), deep=True)
+    assert [(each.fault, each.files, each.reason) for each in report.damage] == [
+        ("arrow", 1, "the Arrow schema in its footer is damaged")
+    ]
+    assert [each.loses for each in report.remedies] == ["Nothing."]
 
 
 def test_a_row_count_that_is_only_a_statistic(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow.compute as pc
 
 from dv_maintenance.errors import DamagedTableError, DvMaintenanceError, RefusedError
-from dv_maintenance.maintenance.fsck.faults import CONTENT, COUNT, LOG, MISSING, NULLS, Fault
+from dv_maintenance.maintenance.fsck.faults import ARROW, CONTENT, COUNT, LOG, MISSING, NULLS, Fault
 from dv_maintenance.maintenance.fsck.owners import owners_of, remedies_of_owners
 from dv_maintenance.maintenance.fsck.quick import QuickCheck, quick_check
 from dv_maintenance.maintenance.fsck.report import Damage, FsckReport
@@ -32,7 +32,10 @@ _WITHOUT_VALUES: Final = "Readers of that column fail, or take its nulls for val
 _EFFECTS: Final = {
     NULLS: _WITHOUT_VALUES,
     COUNT: "It is whole; readers that compare it with the log refuse it, others read it.",
+    ARROW: "Spark and DuckDB read it; deltalake, polars and pyarrow, which begin with that schema, fail.",
 }
+# Whole files: nothing has to be put back.
+_OTHERWISE: Final = frozenset({NULLS, COUNT, ARROW})
 _COPY_BACK: Final = Repair(
     "Copy each file back to exactly its path, from a backup or, with a versioned bucket, from its earlier object "
     "version. The table then reads as before.",
@@ -356,8 +359,11 @@ def _remedies(
         found.append(Repair(how, run("recount", table.uri), "Nothing, if it is that file."))
     elif counts:
         found.append(Repair("Correct the numbers in the log.", run("recount", table.uri), "Nothing."))
-    since = [each for fault, each in zip(faults, since, strict=True) if fault.fault not in {NULLS, COUNT}]
-    faults = [fault for fault in faults if fault.fault not in {NULLS, COUNT}]
+    if any(fault.fault == ARROW for fault in faults):
+        how = "Write the file's rows again, with Spark or with a rewrite of the file: new files have a whole schema."
+        found.append(Repair(how, None, "Nothing."))
+    since = [each for fault, each in zip(faults, since, strict=True) if fault.fault not in _OTHERWISE]
+    faults = [fault for fault in faults if fault.fault not in _OTHERWISE]
     if not faults:
         return (*found, _COPY_BACK) if DATA in counts else tuple(found)
     gone = [fault.path for fault in faults if fault.fault == MISSING]

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from dv_maintenance.engine.missing_values import check_values
-from dv_maintenance.engine.row_counts import count_rows, counted_columns
+from dv_maintenance.engine.row_counts import count_rows, counted
 from dv_maintenance.engine.rows.required import Required
 from dv_maintenance.engine.scan import open_source
 from dv_maintenance.errors import DamagedDeletionVectorError, DamagedTableError, MissingValueError, RefusedError
-from dv_maintenance.maintenance.fsck.faults import CONTENT, COUNT, MISSING, NULLS, ROWS, SIZE, Fault
+from dv_maintenance.maintenance.fsck.faults import ARROW, CONTENT, COUNT, MISSING, NULLS, ROWS, SIZE, Fault
 from dv_maintenance.tables.capabilities import RecountableTable
 from dv_maintenance.tables.dv_codecs import load
 from dv_maintenance.tables.fsck import DATA, DV, WAITING
@@ -40,7 +40,7 @@ class Read:
     footers, dvs : how many.
     unread : data files in formats that this package does not read.
     miscounted : whole files whose row count in the log, a mere statistic, is wrong: path, footer's, log's.
-    columns : rows in ``Snapshot.files``, by what ``counted_columns`` says of the files' columns.
+    columns : rows in ``Snapshot.files``, by what ``row_counts.Counted`` says of the files' columns.
     """
 
     footers: int = 0
@@ -136,23 +136,26 @@ def _read(
     count = None
     if source.uri not in known:
         try:
-            count, columns = counted_columns(source, table.storage)
+            said = counted(source, table.storage)
         except DamagedTableError as damage:
             reason = damage.message.replace(source.uri, "it").replace(f"data file {path}", "it")
             found.faults.append(Fault(path, kind, _kind_of(damage), reason, own))
         else:
+            count = said.rows
             found.footers, found.unread = int(count is not None), int(count is None)
-            if columns is not None and kind == DATA and row is not None:
-                found.columns[columns] = [row]
-    counted = count if source.rows is None else source.rows
-    if count is not None and counted is not None and count != counted:
+            if said.columns is not None and kind == DATA and row is not None:
+                found.columns[said.columns] = [row]
+            if said.arrow_fails:
+                found.faults.append(Fault(path, kind, ARROW, "the Arrow schema in its footer is damaged", own))
+    rows_of = count if source.rows is None else source.rows
+    if count is not None and rows_of is not None and count != rows_of:
         if source.exact_rows:
-            reason = f"its footer counts {count:,} rows, the log says {counted:,}"
+            reason = f"its footer counts {count:,} rows, the log says {rows_of:,}"
             found.faults.append(Fault(path, kind, ROWS, reason, own))
         else:
-            found.miscounted.append((path, count, counted))
-            counted = count
-    found.faults += _read_dv(table, source, counted, known, own)
+            found.miscounted.append((path, count, rows_of))
+            rows_of = count
+    found.faults += _read_dv(table, source, rows_of, known, own)
     return found
 
 

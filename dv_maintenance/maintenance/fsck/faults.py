@@ -11,6 +11,7 @@ CONTENT: Final = "content"
 ROWS: Final = "rows"
 NULLS: Final = "nulls"
 COUNT: Final = "count"
+ARROW: Final = "arrow"
 LOG: Final = "log"
 
 
@@ -22,7 +23,7 @@ class Fault:
     kind : of the file, see ``tables.fsck``; or LOG.
     fault : MISSING, SIZE (other than the log says), CONTENT (footer, framing, checksum, cardinality or positions), ROWS
         (the footer contradicts the log), NULLS (rows without a value in a NOT NULL column), COUNT (a whole file, of
-        which the log has a wrong size or cardinality) or LOG.
+        which the log has a wrong size or cardinality), ARROW (a whole file whose Arrow schema is damaged) or LOG.
     reason : what is wrong, to be read after the path.
     files : rows in ``Snapshot.files`` of the live files whose readers fail.
     command : lets a NOT NULL column be null.
