@@ -84,9 +84,11 @@ def decode_array(data: bytes) -> DeletionVector:
     try:
         reader = pa.ipc.open_file(pa.py_buffer(data))
         schema, count = reader.schema, reader.num_record_batches
-        if [(field.name, field.type) for field in schema] != [(field.name, field.type) for field in _SCHEMA]:
-            found = ", ".join(f"{field.name}: {field.type}" for field in schema)
-            raise DamagedDeletionVectorError(f"its columns are ({found}), not (row_id: uint32)")
+        if schema != _SCHEMA:
+            found = ", ".join(f"{each.name}: {each.type}{'' if each.nullable else ' not null'}" for each in schema)
+            raise DamagedDeletionVectorError(f"its columns are ({found}), not (row_id: uint32 not null)")
+        if any(each.metadata for each in (schema, *schema)):
+            raise DamagedDeletionVectorError("its schema has metadata, which Lance's own reader refuses")
         if count != 1:
             raise DamagedDeletionVectorError(f"it has {count} record batches, not one")
         batch = reader.get_batch(0)
