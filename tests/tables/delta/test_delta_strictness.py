@@ -131,6 +131,16 @@ def test_vectors_that_the_protocol_does_not_announce_are_found(root: Path) -> No
     assert "the protocol lacks the feature deletionVectors" in damage.reason
 
 
+@pytest.mark.parametrize(
+    ("name", "value"), [("cardinality", -1), ("sizeInBytes", -5), ("offset", -1), ("storageType", "x")]
+)
+def test_a_descriptor_out_of_range_is_named_with_its_file(root: Path, name: str, value: object) -> None:
+    path = open_table(str(root)).snapshot().files["path"][0].as_py()
+    edited(root, 1, "add", lambda each: each["deletionVector"].update({name: value}))
+    (damage,) = fsck(open_table(str(root))).damage
+    assert f"data file {path} has a deletion vector" in damage.reason
+
+
 def test_columns_that_differ_in_case_are_found(root: Path) -> None:
     def twice(body: dict[str, Any]) -> None:
         schema = json.loads(body["schemaString"])

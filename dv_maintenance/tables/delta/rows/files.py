@@ -172,11 +172,11 @@ def deleted_rows(adds: pa.Table) -> pa.ChunkedArray:
     for name in ("storageType", "pathOrInlineDv", "sizeInBytes", "cardinality"):
         _refuse(with_dv, parts[name].is_null(), f"has a deletion vector without {name}")
     for name in ("sizeInBytes", "cardinality", "offset"):
-        values = _numbers(parts[name].drop_null()) if name == "offset" else _numbers(parts[name])
-        if (values < 0).any():
-            raise DamagedTableError(f"a deletion vector has a negative {name}")
+        negative = bools(_numbers(parts[name].fill_null(0)) < 0)
+        _refuse(with_dv, negative, f"has a deletion vector with a negative {name}")
     for kind in set(parts["storageType"].unique().to_pylist()) - _STORAGE_TYPES:
-        raise DamagedTableError(f"a deletion vector has the unknown storage type {kind!r}")
+        unknown = pc.equal(parts["storageType"], kind)
+        _refuse(with_dv, unknown, f"has a deletion vector of the unknown storage type {kind!r}")
     return pc.coalesce(pc.struct_field(descriptors, "cardinality"), zeros)
 
 
