@@ -7,7 +7,6 @@ process; a ``SparkSession`` or an engine is used as it is and stays open.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -21,7 +20,7 @@ from dv_maintenance.maintenance.planning.policy import Policy
 from dv_maintenance.maintenance.planning.steps import MaintenancePlan
 from dv_maintenance.maintenance.rewriting import RewriteRequest, requested
 from dv_maintenance.tables import open_table
-from dv_maintenance.units import parse_duration, parse_instant
+from dv_maintenance.units import epoch_millis, parse_duration, parse_instant
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -188,7 +187,7 @@ def plan(
         raise UsageError(f"not a policy: {type(policy).__name__}", next_step="give a dvm.Policy")
     opened = _opened(table)
     request = RewriteRequest(policy, _listed(partitions), missing_ok, purge)
-    return requested(opened, opened.snapshot(), request, now=_now())
+    return requested(opened, opened.snapshot(), request, now=epoch_millis())
 
 
 def apply(
@@ -576,7 +575,3 @@ def _parsed(parse: Callable[[str], int], text: str) -> int:
         return parse(text)
     except ValueError as error:
         raise UsageError(str(error)) from None
-
-
-def _now() -> int:
-    return time.time_ns() // 1_000_000

@@ -39,7 +39,7 @@ class Keys:
     def __init__(self, options: Mapping[str, str]) -> None:
         self._vend = import_module(_KINDS).kind_called(options[_TYPE]).vend
         self._options, self._lock = dict(options), Lock()
-        self._held: Mapping[str, Any] | None = None
+        self._keys: Mapping[str, Any] | None = None
         self._until = 0.0
         self._renewed = float("-inf")
 
@@ -51,22 +51,22 @@ class Keys:
     def __call__(self) -> Mapping[str, Any]:
         with self._lock:
             now = time.time()
-            if self._held is None or self._until <= now:
+            if self._keys is None or self._until <= now:
                 try:
-                    self._held, self.failure = self._vend(self._options), None
+                    self._keys, self.failure = self._vend(self._options), None
                 except DvMaintenanceError as error:
                     self.failure = error
                     raise
-                end = self._held["expires_at"]
+                end = self._keys["expires_at"]
                 self._until = float("inf") if end is None else (now + end.timestamp()) / 2
-            return self._held
+            return self._keys
 
     def renew(self) -> bool:
         """Forget keys that a store refused. ``False``: that was tried a moment ago."""
         with self._lock:
             if time.monotonic() - self._renewed < _AGAIN:
                 return False
-            self._held, self._renewed = None, time.monotonic()
+            self._keys, self._renewed = None, time.monotonic()
             return True
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
@@ -74,6 +75,11 @@ def parse_duration(value: object) -> int:
         raise ValueError(f"not a duration: {value!r}; write for example 168h or 7d")
     millis = sum(int(amount) * _DURATION_UNITS[unit] for amount, unit in parts)
     return limited(millis, value)
+
+
+def epoch_millis(given: int | None = None) -> int:
+    """``given``, by default the time now; epoch milliseconds."""
+    return time.time_ns() // 1_000_000 if given is None else given
 
 
 def limited(millis: int, text: object) -> int:

@@ -7,7 +7,6 @@ once the work is no longer due. Runs that somebody else started, by hand or by t
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -27,6 +26,7 @@ from dv_maintenance.errors import (
 )
 from dv_maintenance.service.decision import FILES
 from dv_maintenance.service.tables_file import Job, TableSettings
+from dv_maintenance.units import epoch_millis
 
 _log = logging.getLogger(__name__)
 _MAX_ERROR: Final = 500
@@ -106,7 +106,7 @@ def recorded(context: Any, table: TableSettings, job: Job) -> Iterator[None]:
         yield
         return
     task = context["ti"]
-    run = _noted(table, job, AnnouncedRun(work, task.dag_id, task.run_id, _now()))
+    run = _noted(table, job, AnnouncedRun(work, task.dag_id, task.run_id, epoch_millis()))
     try:
         yield
     except Exception as error:
@@ -118,7 +118,7 @@ def recorded(context: Any, table: TableSettings, job: Job) -> Iterator[None]:
                 job,
                 replace(
                     run,
-                    ended=_now(),
+                    ended=epoch_millis(),
                     error=redacted(str(error) if known else f"{type(error).__name__}: {error}")[:_MAX_ERROR],
                     recurs=isinstance(error, FatalError),
                     restorable=isinstance(error, RestorableError),
@@ -126,7 +126,7 @@ def recorded(context: Any, table: TableSettings, job: Job) -> Iterator[None]:
                 ),
             )
         raise
-    _keep(table, job, replace(run, ended=_now()))
+    _keep(table, job, replace(run, ended=epoch_millis()))
 
 
 def events_of(context: Any) -> list[Mapping[str, Any]]:
@@ -172,7 +172,3 @@ def _variable(table: TableSettings, job: Job) -> str:
     """Two tables of one name, in two files, are apart."""
     place = sha256(f"{table.name}\n{table.uri}".encode()).hexdigest()[:8]
     return f"dv_maintenance.{table.name}.{job}.{place}"
-
-
-def _now() -> int:
-    return time.time_ns() // 1_000_000

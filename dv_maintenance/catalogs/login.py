@@ -87,27 +87,27 @@ class _Tokens:
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._held: dict[Any, tuple[str, float]] = {}
+        self._tokens: dict[Any, tuple[str, float]] = {}
 
     def of(self, name: str, settings: LoginSettings) -> str | None:
         if settings.client_id is None or settings.client_secret is None:
             return settings.token
         key = _key(settings)
         with self._lock:
-            token, until = self._held.get(key, ("", 0.0))
+            token, until = self._tokens.get(key, ("", 0.0))
             if until <= time.monotonic():
                 token, seconds = _got(name, settings, settings.client_id, settings.client_secret)
-                self._held[key] = token, time.monotonic() + seconds / 2
+                self._tokens[key] = token, time.monotonic() + seconds / 2
             return token
 
     def forget(self, settings: LoginSettings, token: str | None) -> bool:
         """Whether there was a token to forget. Another thread may have replaced it."""
         key = _key(settings)
         with self._lock:
-            held = self._held.get(key)
-            if held is not None and held[0] == token:
-                del self._held[key]
-            return held is not None
+            known = self._tokens.get(key)
+            if known is not None and known[0] == token:
+                del self._tokens[key]
+            return known is not None
 
 
 def _key(settings: LoginSettings) -> Any:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import DataType, StructType
 
-_BATCH: Final = 1 << 15  # keys held as Python objects at the same time
+_BATCH: Final = 1 << 15  # keys that are Python objects at the same time
 _TYPES_DIFFER: Final = "give the keys in the column's type"
 _FORMS: Final = "see docs/guides/dml.md for the spelling of each type's values"
 # Two days as Spark adds them to a time without a zone, and one in microseconds.
@@ -276,9 +276,9 @@ def typed_batch(
         None if source is None else from_typed(source, column.kind, column.char)
         for column, source in zip(columns, sources, strict=True)
     ]
-    held = [None if each is None else batch.column(at).to_pylist() for at, each in enumerate(converters)]
+    pending = [None if each is None else batch.column(at).to_pylist() for at, each in enumerate(converters)]
     for row in range(batch.num_rows):
-        staging.add([None if column is None else column[row] for column in held], converters, -1, 0)
+        staging.add([None if column is None else column[row] for column in pending], converters, -1, 0)
     ready = {at: batch.column(at) for at, each in enumerate(converters) if each is None}
     return staging.batch(ready)
 
@@ -310,17 +310,17 @@ def text_batches(
     make = _CONVERTERS[file.form]
     converters = [as_text if column.free else make(column.kind, column.char) for column in columns]
     names = [column.name for column in columns]
-    held: list[tuple[int, list[Any]]] = []
+    pending: list[tuple[int, list[Any]]] = []
     found: FaultError | None = None
     try:
         for record in records(file, Storage(file.uri, options), names, optional=optional):
-            held.append(record)
-            if len(held) >= _BATCH:
-                yield _text_batch(number, held, columns, converters)
-                held = []
+            pending.append(record)
+            if len(pending) >= _BATCH:
+                yield _text_batch(number, pending, columns, converters)
+                pending = []
     except FaultError as fault:
         found = fault
-    yield _text_batch(number, held, columns, converters)
+    yield _text_batch(number, pending, columns, converters)
     if found is not None:
         staging = _Staging(columns)
         staging.fault(found.reason, number, found.line)
@@ -329,7 +329,7 @@ def text_batches(
 
 def _text_batch(
     file: int,
-    held: Sequence[tuple[int, list[Any]]],
+    pending: Sequence[tuple[int, list[Any]]],
     columns: Sequence[KeyColumn],
     converters: Sequence[Converter | None],
 ) -> pa.RecordBatch:
@@ -337,15 +337,15 @@ def _text_batch(
     staging = _Staging(columns)
     ready: dict[int, pa.Array] = {}
     for at, column in enumerate(columns):
-        bulk = None if column.free else in_bulk(column.kind, [values[at] for _, values in held], column.char)
+        bulk = None if column.free else in_bulk(column.kind, [values[at] for _, values in pending], column.char)
         if bulk is None:
             break
         ready[at] = bulk
     if len(ready) == len(columns):
-        rows = len(held)
-        staging.faults, staging.files, staging.lines = [None] * rows, [file] * rows, [line for line, _ in held]
+        rows = len(pending)
+        staging.faults, staging.files, staging.lines = [None] * rows, [file] * rows, [line for line, _ in pending]
         return staging.batch(ready)
-    for line, values in held:
+    for line, values in pending:
         staging.add(values, converters, file, line)
     return staging.batch({})
 

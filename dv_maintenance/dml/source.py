@@ -91,8 +91,8 @@ class Values:
         values = self._known[column]
         if pa.types.is_integer(kind) and pa.types.is_integer(values.type):
             half = 1 << kind.bit_width - 1
-            held = pc.and_(pc.greater_equal(values, -half), pc.less(values, half)) if kind.bit_width < 64 else None
-            return (values if held is None else values.filter(held)).cast(kind)
+            fits = pc.and_(pc.greater_equal(values, -half), pc.less(values, half)) if kind.bit_width < 64 else None
+            return (values if fits is None else values.filter(fits)).cast(kind)
         return values if values.type == kind else None
 
     def _collected(self, column: str, *, whole: bool) -> pa.Array:

@@ -137,13 +137,13 @@ class _Lines:
     """Lines of a file as text.
 
     number : of the last line.
-    held : the lines since it was last cleared.
+    pending : the lines since it was last cleared.
     """
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
         self.number = 0
-        self.held: list[str] = []
+        self.pending: list[str] = []
 
     def __iter__(self) -> Iterator[str]:
         encoding = "utf-8-sig"
@@ -152,7 +152,7 @@ class _Lines:
                 self.number += 1
                 text = raw.decode(encoding)
                 encoding = "utf-8"
-                self.held.append(text)
+                self.pending.append(text)
                 yield text
         except UnicodeDecodeError:
             raise FaultError(self.number, "it is not UTF-8") from None
@@ -182,7 +182,7 @@ def _rows(lines: _Lines) -> Iterator[tuple[int, list[str]]]:
                 empty = False
                 yield first, row
             first = lines.number + 1
-            lines.held.clear()
+            lines.pending.clear()
     except csv.Error:
         raise FaultError(first, "its quotes or line ends are not valid CSV") from None
     if empty:
@@ -199,7 +199,7 @@ def _csv(lines: _Lines, wanted: Sequence[str]) -> Iterator[tuple[int, list[str |
             raise FaultError(line, f"{len(row)} fields, but the first line names {len(header)} columns")
         values: list[str | None] = [row[each] for each in at]
         if "" in values:
-            quoted = _are_quoted("".join(lines.held))
+            quoted = _are_quoted("".join(lines.pending))
             values = [text if text or quoted[each] else None for text, each in zip(values, at, strict=True)]
         yield line, values
 
@@ -238,7 +238,7 @@ def _objects(lines: _Lines) -> Iterator[tuple[int, dict[str, Any]]]:
         parse_float=number, parse_int=number, parse_constant=number, object_pairs_hook=_once_each
     )
     for text in lines:
-        lines.held.clear()
+        lines.pending.clear()
         if not text.strip():
             continue
         try:

@@ -204,8 +204,8 @@ def written(batches: Iterable[pa.RecordBatch], job: _Job) -> Iterator[pa.RecordB
 
 
 def _mark(gone: dict[int, DeletionVector], batch: pa.RecordBatch) -> None:
-    held = batch.select([_FILE, _ROW]).filter(batch.column(_FILE).is_valid())
-    files, rows = (held.column(at).to_numpy() for at in (0, 1))
+    stored = batch.select([_FILE, _ROW]).filter(batch.column(_FILE).is_valid())
+    files, rows = (stored.column(at).to_numpy() for at in (0, 1))
     for file in np.unique(files).tolist():
         gone[file] = gone.get(file, DeletionVector.empty()) | DeletionVector.from_positions(rows[files == file])
 

@@ -42,6 +42,14 @@ def int64s(values: Sequence[int | None] | np.ndarray[Any, np.dtype[Any]]) -> pa.
     return pa.Array.from_buffers(pa.int64(), len(values), [valid_bits(values), pa.py_buffer(data)])
 
 
+def integer(value: int | None) -> pa.Int64Scalar:
+    return int64s([value])[0]
+
+
+def text(value: str) -> pa.StringScalar:
+    return strings([value])[0]
+
+
 def int32s(values: Any) -> pa.Int32Array:
     """From a NumPy array."""
     data = np.ascontiguousarray(values, np.int32)
@@ -66,7 +74,7 @@ def taken(column: pa.ChunkedArray, rows: Any) -> pa.Array:
     chunks first; this reads what it takes.
     """
     if column.num_chunks < 2:
-        return combined(column).take(_positions(rows))
+        return combined(column).take(int64s(rows))
     begins = np.cumsum([0, *(len(chunk) for chunk in column.chunks)])
     chunk_of = np.searchsorted(begins, rows, side="right") - 1
     # The sorted rows of a chunk are neighbours.
@@ -74,7 +82,7 @@ def taken(column: pa.ChunkedArray, rows: Any) -> pa.Array:
     ordered = rows if order is None else rows[order]
     edges = np.searchsorted(chunk_of if order is None else chunk_of[order], np.arange(column.num_chunks + 1))
     parts = [
-        column.chunk(at).take(_positions(ordered[edges[at] : edges[at + 1]] - begins[at]))
+        column.chunk(at).take(int64s(ordered[edges[at] : edges[at + 1]] - begins[at]))
         for at in np.flatnonzero(np.diff(edges)).tolist()
     ]
     if not parts:
@@ -84,12 +92,7 @@ def taken(column: pa.ChunkedArray, rows: Any) -> pa.Array:
         return found
     back = np.empty(len(order), np.int64)
     back[order] = np.arange(len(order))
-    return found.take(_positions(back))
-
-
-def _positions(rows: Any) -> pa.Int64Array:
-    data = np.ascontiguousarray(rows, np.int64)
-    return pa.Array.from_buffers(pa.int64(), len(data), [None, pa.py_buffer(data)])
+    return found.take(int64s(back))
 
 
 def valid_bits(values: Sequence[object]) -> pa.Buffer | None:
@@ -122,5 +125,6 @@ def flags(array: pa.BooleanArray | pa.ChunkedArray) -> Any:
     """A NumPy mask of Arrow booleans; what lies under a null is unspecified."""
     if isinstance(array, pa.ChunkedArray):
         return np.concatenate([flags(chunk) for chunk in array.chunks] or [np.zeros(0, bool)])
-    bits = np.frombuffer(array.buffers()[1] or b"", np.uint8)
-    return np.unpackbits(bits, count=array.offset + len(array), bitorder="little")[array.offset :].view(bool)
+    start, bits = array.offset, np.frombuffer(array.buffers()[1] or b"", np.uint8)
+    first, stop = start // 8, -(-(start + len(array)) // 8)
+    return np.unpackbits(bits[first:stop], bitorder="little")[start % 8 :][: len(array)].view(bool)

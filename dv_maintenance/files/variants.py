@@ -107,7 +107,7 @@ def _values(group: pa.StructArray, names: Sequence[_Names]) -> list[bytes | None
     if encode is None:
         raise pa.ArrowNotImplementedError(f"no variant has values of type {typed.type}")
     made = zip(_plain(typed), rest, strict=True)
-    return [left if held is None else encode(held) for held, left in made]
+    return [left if each is None else encode(each) for each, left in made]
 
 
 def _objects(typed: pa.StructArray, rest: list[bytes | None], names: Sequence[_Names]) -> list[bytes | None]:
@@ -149,9 +149,9 @@ def _plain(typed: pa.Array) -> list[Any]:
         return _plain(typed.storage)
     if types.is_decimal(kind):
         wide = typed.cast(pa.decimal128(kind.precision, kind.scale))
-        held, at = memoryview(wide.buffers()[1] or b""), wide.offset
+        data, at = memoryview(wide.buffers()[1] or b""), wide.offset
         return [
-            int.from_bytes(held[16 * (at + row) : 16 * (at + row + 1)], "little", signed=True) if valid else None
+            int.from_bytes(data[16 * (at + row) : 16 * (at + row + 1)], "little", signed=True) if valid else None
             for row, valid in enumerate(wide.is_valid().to_pylist())
         ]
     if types.is_date32(kind):
@@ -166,15 +166,15 @@ def _encoder(kind: pa.DataType) -> Callable[[Any], bytes] | None:
     if isinstance(kind, pa.BaseExtensionType):
         return _primitive(20) if types.is_fixed_size_binary(kind.storage_type) else None
     if types.is_boolean(kind):
-        return lambda held: _head(1 if held else 2)
+        return lambda value: _head(1 if value else 2)
     if types.is_signed_integer(kind):
         return _whole
     if types.is_decimal(kind) and kind.scale >= 0 and kind.precision <= _DECIMAL[-1][0]:
-        return lambda held: _decimal(held, kind.scale)
+        return lambda value: _decimal(value, kind.scale)
     if types.is_string(kind) or types.is_large_string(kind):
         return _text
     if types.is_binary(kind) or types.is_large_binary(kind):
-        return lambda held: _head(15) + struct.pack("<I", len(held)) + held
+        return lambda value: _head(15) + struct.pack("<I", len(value)) + value
     if kind == pa.binary(16):
         return _primitive(20)
     if types.is_timestamp(kind) and kind.unit in {"us", "ns"}:
@@ -189,22 +189,22 @@ def _head(type_id: int) -> bytes:
 
 def _primitive(type_id: int, form: str | None = None) -> Callable[[Any], bytes]:
     head = _head(type_id)
-    return lambda held: head + (held if form is None else struct.pack(form, held))
+    return lambda value: head + (value if form is None else struct.pack(form, value))
 
 
-def _whole(held: int) -> bytes:
-    width, type_id = next(each for each in _WHOLE if -(1 << 8 * each[0] - 1) <= held < 1 << 8 * each[0] - 1)
-    return _head(type_id) + held.to_bytes(width, "little", signed=True)
+def _whole(value: int) -> bytes:
+    width, type_id = next(each for each in _WHOLE if -(1 << 8 * each[0] - 1) <= value < 1 << 8 * each[0] - 1)
+    return _head(type_id) + value.to_bytes(width, "little", signed=True)
 
 
-def _decimal(held: int, scale: int) -> bytes:
-    digits = max(len(str(abs(held))), scale)
+def _decimal(value: int, scale: int) -> bytes:
+    digits = max(len(str(abs(value))), scale)
     width, type_id = next((width, type_id) for most, width, type_id in _DECIMAL if digits <= most)
-    return _head(type_id) + bytes((scale,)) + held.to_bytes(width, "little", signed=True)
+    return _head(type_id) + bytes((scale,)) + value.to_bytes(width, "little", signed=True)
 
 
-def _text(held: str) -> bytes:
-    encoded = held.encode()
+def _text(value: str) -> bytes:
+    encoded = value.encode()
     if len(encoded) <= _SHORT:
         return bytes((len(encoded) << 2 | _SHORT_TEXT,)) + encoded
     return _head(_LONG_TEXT) + struct.pack("<I", len(encoded)) + encoded

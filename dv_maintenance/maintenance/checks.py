@@ -5,7 +5,6 @@ What the log does not say is never guessed: the finding is then a warning that s
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -34,7 +33,7 @@ from dv_maintenance.remedies import run
 from dv_maintenance.tables.capabilities import PreflightTable, SymlinkManifestTable
 from dv_maintenance.tables.fsck import DV
 from dv_maintenance.tables.registry import known_format
-from dv_maintenance.units import count, day_of, format_duration, format_size, iso_timestamp, minute_of
+from dv_maintenance.units import count, day_of, epoch_millis, format_duration, format_size, iso_timestamp, minute_of
 
 if TYPE_CHECKING:
     from dv_maintenance.maintenance.fsck import Damage
@@ -119,7 +118,7 @@ def check_table(
     reports that its answer is unknown. ``now``: epoch milliseconds.
     """
     asked = [name for name in CHECKS if name in set(checks)]
-    now = time.time_ns() // 1_000_000 if now is None else now
+    now = epoch_millis(now)
     try:
         table = open_table()
         snapshot = table.snapshot()
@@ -148,7 +147,7 @@ def check_snapshot(
     """The findings of those of ``LOG_CHECKS`` that are named, in their order, for a version that was just read. What
     can't be found out is a finding, too. ``now``: epoch milliseconds.
     """
-    now = time.time_ns() // 1_000_000 if now is None else now
+    now = epoch_millis(now)
     asked = set(checks)
     inspection = _Inspection(table, snapshot, policy, now, health(snapshot).counts, known)
     return [_answer(name, inspection) for name in LOG_CHECKS if name in asked]

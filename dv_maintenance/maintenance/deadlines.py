@@ -20,9 +20,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dv_maintenance.errors import DvMaintenanceError
+from dv_maintenance.files.arrays import flags
 from dv_maintenance.maintenance.meter.timeline import timeline
 from dv_maintenance.maintenance.planning.deadlines import MARGIN, NEVER, Erasure, erasure_of
-from dv_maintenance.maintenance.planning.facts import int64s, valid
+from dv_maintenance.maintenance.planning.facts import ints, valid
 from dv_maintenance.maintenance.vacuum import foreseen
 from dv_maintenance.tables.file_log import FileLogTable
 from dv_maintenance.tables.parallel import in_parallel
@@ -200,9 +201,9 @@ def _gone(snapshot: Snapshot, log: FileLog, begins: int) -> _Gone:
     names = names.filter(pc.invert(pc.is_in(names, value_set=snapshot.files["path"].combine_chunks())))
     found = pc.index_in(changes["path"], value_set=names)
     of_gone = valid(found)
-    at = int64s(found.cast(pa.int64()))[of_gone]
-    commit = int64s(changes["commit"])[of_gone]
-    added = int64s(changes["added"].cast(pa.uint8()).cast(pa.int64()))[of_gone].astype(np.bool_)
+    at = ints(found.cast(pa.int64()))[of_gone]
+    commit = ints(changes["commit"])[of_gone]
+    added = flags(changes["added"])[of_gone]
     with_dv = valid(changes["dv_id"])[of_gone]
     when = np.array([each.timestamp for each in log.commits], np.int64)
     changed = np.array([each.data_changed for each in log.commits], np.bool_)

@@ -4,7 +4,6 @@ vacuum deletes the old files when the table's retention is over.
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -14,6 +13,7 @@ from dv_maintenance.errors import RefusedError
 from dv_maintenance.maintenance.planning.plan import build_plan
 from dv_maintenance.maintenance.planning.policy import Policy
 from dv_maintenance.tables.guard import VacuumRequest
+from dv_maintenance.units import epoch_millis
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -59,7 +59,7 @@ def expires_at(table: Table, retention: int | None = None, *, now: int | None = 
     ------
     RefusedError : the retention is below the table's own, or the table may not be vacuumed.
     """
-    now = time.time_ns() // 1_000_000 if now is None else now
+    now = epoch_millis(now)
     try:
         result = table.vacuum(VacuumRequest(retention=retention, dry_run=True, lite=True, now=now))
     except RefusedError:

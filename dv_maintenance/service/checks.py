@@ -6,7 +6,6 @@ their results are never older than the last of these.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -33,6 +32,7 @@ from dv_maintenance.service.tables_file import TableSettings
 from dv_maintenance.service.text import count, shortened
 from dv_maintenance.tables.model import parse_partition
 from dv_maintenance.tables.registry import known_format
+from dv_maintenance.units import epoch_millis
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -124,7 +124,7 @@ def due_plan(
     watched: TableSettings, table: Table, snapshot: Snapshot, downstream: Downstream = lambda _now: None
 ) -> MaintenancePlan | None:
     """The plan of a run that is due now; ``None`` if none is. Raises the errors of ``decide_for``."""
-    now = time.time_ns() // 1_000_000
+    now = epoch_millis()
     reads = reads_now(watched, downstream)(now)[0]
     if not is_due(due_for(table, snapshot, watched.policy, reads=reads, now=now), now):
         return None

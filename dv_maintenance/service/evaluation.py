@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,7 +19,7 @@ from dv_maintenance.service.due import RunRequest, runs_of
 from dv_maintenance.service.inspection import Inspection
 from dv_maintenance.service.partitions import GRID_COLUMNS
 from dv_maintenance.service.ranges import widest_range
-from dv_maintenance.units import count
+from dv_maintenance.units import count, epoch_millis
 
 if TYPE_CHECKING:
     from dv_maintenance.service.checks import Finding
@@ -193,7 +192,7 @@ class _Evaluation:
             state = replace(state, readable_since=0)
         elif found.readable is not None and not state.readable:
             # The cursor stays small: only a table that could not be read has a time of its own.
-            state = replace(state, readable_since=1 if state.readable is None else _now())
+            state = replace(state, readable_since=1 if state.readable is None else epoch_millis())
         if found.findings is not None:
             for finding in found.findings:
                 self.orchestrator.check(table, finding)
@@ -248,7 +247,7 @@ class _Evaluation:
             answer.reason if answer is not None and answer.severity == "error" else None,
             self.states[table.name].readable_since,
         )
-        return decide(runs, facts, _now(), self.limits.failed_runs)
+        return decide(runs, facts, epoch_millis(), self.limits.failed_runs)
 
     def _range(self, table: TableSettings, due: frozenset[str | None]) -> tuple[str, str] | None:
         columns = () if table.partitions is None else table.partitions.columns
@@ -288,7 +287,3 @@ class _Evaluation:
 
 def _lineage(stamp: str) -> str:
     return sha256(stamp.encode()).hexdigest()[:8]
-
-
-def _now() -> int:
-    return time.time_ns() // 1_000_000

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -36,7 +35,7 @@ from dv_maintenance.tables.model import ExpiredFiles, Snapshot
 from dv_maintenance.tables.quarantine import overdue
 from dv_maintenance.tables.table import Probe, Table
 from dv_maintenance.tracing import span
-from dv_maintenance.units import count, format_duration, format_size
+from dv_maintenance.units import count, epoch_millis, format_duration, format_size
 
 _log = logging.getLogger(__name__)
 
@@ -156,7 +155,7 @@ def inspect_table(
     Raises the errors of reading the table's newest version.
     """
     policy, jobs, seen = policy or Policy(), tuple(jobs), seen or Seen()
-    now = time.time_ns() // 1_000_000 if now is None else now
+    now = epoch_millis(now)
     settings = hashlib.sha256(orjson.dumps([policy.model_dump(mode="json"), jobs, __version__])).hexdigest()[:16]
     with span("inspect", table=table.uri, format=table.format) as traced:
         newest = newest or table.probe(last.version if last is not None else None)

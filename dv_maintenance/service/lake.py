@@ -6,7 +6,6 @@ Tables are inspected in parallel, from their logs alone. A table that can't be r
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, field, replace
@@ -21,7 +20,7 @@ from dv_maintenance.maintenance.planning.policy import Policy
 from dv_maintenance.service.inspection import Seen, inspect_table, reads_now
 from dv_maintenance.service.tables_file import TableSettings, TablesFolder
 from dv_maintenance.storage import absolute_uri
-from dv_maintenance.units import iso_timestamp
+from dv_maintenance.units import epoch_millis, iso_timestamp
 
 _THREADS: Final = 16
 
@@ -115,7 +114,7 @@ def scan(
     on_progress : called with the number of tables done and the number of all.
     """
     entries = list(tables)
-    now = time.time_ns() // 1_000_000 if now is None else now
+    now = epoch_millis(now)
     with ThreadPoolExecutor(_THREADS) as pool:
         rows = [pool.submit(_state_of, each, now) for each in entries]
         try:

@@ -7,7 +7,6 @@ a gap in a graph is right and a zero is not.
 from __future__ import annotations
 
 import base64
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterable, Sequence
@@ -17,6 +16,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 
 from dv_maintenance.errors import StorageUnavailableError, UsageError, redacted
 from dv_maintenance.service.local_file import replace_file
+from dv_maintenance.units import epoch_millis
 
 if TYPE_CHECKING:
     from dv_maintenance.service.lake import LakeTable
@@ -78,7 +78,7 @@ def exposition(tables: Iterable[LakeTable], now: int | None = None, runs: Iterab
     now : epoch milliseconds.
     runs : those that an orchestrator knows of.
     """
-    now = time.time_ns() // 1_000_000 if now is None else now
+    now = epoch_millis(now)
     rows = sorted(tables, key=lambda each: each.name)
     lines: list[str] = []
     for name, (text, value) in _GAUGES.items():

@@ -32,6 +32,7 @@ from dv_maintenance.service.outcome import Outcome
 from dv_maintenance.service.reports.work import KEPT_SHOWN, of_run
 from dv_maintenance.service.text import count
 from dv_maintenance.service.verbs.state import opened
+from dv_maintenance.units import epoch_millis
 
 if TYPE_CHECKING:
     from dv_maintenance.engine import Engine
@@ -87,7 +88,7 @@ class NightTable:
 
 def clock() -> int:
     """Epoch milliseconds."""
-    return time.time_ns() // 1_000_000
+    return epoch_millis()
 
 
 def by_policy(

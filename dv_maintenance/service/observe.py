@@ -5,7 +5,6 @@ Spark session is started for that.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -23,6 +22,7 @@ from dv_maintenance.service.kept import kept_snapshots
 from dv_maintenance.service.partitions import due_keys
 from dv_maintenance.tables.registry import NamedTable
 from dv_maintenance.tables.table import as_probed
+from dv_maintenance.units import epoch_millis
 
 _log = logging.getLogger(__name__)
 
@@ -218,7 +218,7 @@ class Observer:
         if not to_plan and not news and (watched.partitions is None or not found.changed):
             return Observation(found, known, findings=findings, readable=answer)
         snapshot = seen.read(table, found.version)
-        now, plan = time.time_ns() // 1_000_000, None
+        now, plan = epoch_millis(), None
         if to_plan:
             plan = decide_for(table, snapshot, watched.policy, reads=reads(now)[0], now=now)
         if news:
@@ -252,7 +252,7 @@ class Observer:
         found: Inspection,
         seen: Seen,
     ) -> tuple[Finding, ...] | None:
-        now = time.time_ns() // 1_000_000
+        now = epoch_millis()
         crossed = last.checked_until is not None and last.checked_until <= now
         if not crossed and not self._is_other(last.inspection, found):
             return None

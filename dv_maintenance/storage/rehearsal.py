@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dv_maintenance.storage import FileExistsAlreadyError, FileInfo, Storage
 from dv_maintenance.storage.guards import StoreName, probe_path
+from dv_maintenance.units import epoch_millis
 
 if TYPE_CHECKING:
     from tempfile import TemporaryDirectory
@@ -69,7 +69,7 @@ class Rehearsal(Storage):
 
     def head(self, path: str) -> FileInfo:
         found = self._written.get(self.uri_of(path))
-        return super().head(path) if found is None else FileInfo(path, found.size, time.time_ns() // 1_000_000)
+        return super().head(path) if found is None else FileInfo(path, found.size, epoch_millis())
 
     def open_input(self, path: str, size: int | None = None) -> pa.NativeFile:
         import pyarrow as pa

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
@@ -82,12 +82,6 @@ def _chunks(column: pa.Array | pa.ChunkedArray) -> list[pa.Array]:
     return list(column.chunks) if isinstance(column, pa.ChunkedArray) else [column]
 
 
-def row_numbers(rows: Any) -> pa.Int64Array:
-    """Row numbers in a NumPy array as an Arrow array."""
-    data = np.ascontiguousarray(rows, np.int64)
-    return pa.Int64Array.from_buffers(pa.int64(), len(data), [None, pa.py_buffer(data)])
-
-
 @dataclass(frozen=True, slots=True)
 class Repair:
     """A way to repair damage.
@@ -105,6 +99,15 @@ class Repair:
     def command_line(self) -> str | None:
         """The command as the reader types it."""
         return self.command.spelled(face(), quote="") if isinstance(self.command, Verb) else self.command
+
+
+def going_back(act: str, version: str, command: Verb | str) -> Repair:
+    """The repair by an older version. ``act``: such as ``Restore``; ``version``: such as ``version 7``."""
+    return Repair(
+        f"{act} {version}, which needs none of the damaged files and whose own files all exist.",
+        command,
+        f"What was committed after {version}.",
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,19 +96,22 @@ def _check_replacement(base: Snapshot, each: Replacement, files: Sequence[Input]
 
 def check_stored(storage: Storage, base: Snapshot, outputs: Sequence[OutputFile]) -> None:
     """Raise VerificationError unless every new file exists and has its size."""
+    if (problem := not_stored(storage, outputs)) is not None:
+        raise wrong(base, problem)
+
+
+def not_stored(storage: Storage, outputs: Sequence[OutputFile]) -> str | None:
+    """A new file that does not exist, or has another size; ``None`` if there is none."""
 
     def problem(output: OutputFile) -> str | None:
         path = storage.path_of_uri(output.uri)
-        try:
-            size = storage.head(path).size
-        except FileNotFoundError:
+        found = storage.info(path)
+        if found is None:
             return f"the new file {path} does not exist"
-        return None if size == output.size else f"the new file {path} has {size} bytes, not {output.size}"
+        return None if found.size == output.size else f"the new file {path} has {found.size} bytes, not {output.size}"
 
     with ThreadPoolExecutor(_HEAD_THREADS) as pool:
-        for found in pool.map(problem, outputs):
-            if found is not None:
-                raise wrong(base, found)
+        return next(filter(None, pool.map(problem, outputs)), None)
 
 
 def wrong(base: Snapshot, what: str) -> VerificationError:
@@ -117,5 +120,5 @@ def wrong(base: Snapshot, what: str) -> VerificationError:
         table=base.table,
         version=base.version,
         done="new files may have been written, nothing was committed",
-        next_step="report this bug and attach the plan; vacuum deletes the files that no commit names",
+        next_step="report this bug, with the plan if there is one; vacuum deletes the files that no commit names",
     )

@@ -7,14 +7,13 @@ Vacuums exist to delete files that the history removed, so the default cap does 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from dv_maintenance.errors import RefusedError
 from dv_maintenance.remedies import Remedy, setting
-from dv_maintenance.units import count
+from dv_maintenance.units import count, epoch_millis
 
 if TYPE_CHECKING:
     from dv_maintenance.tables.model import ExpiredFile
@@ -154,7 +153,7 @@ class VacuumRequest:
     @property
     def moment(self) -> int:
         """``now``, or the clock."""
-        return time.time_ns() // 1_000_000 if self.now is None else self.now
+        return epoch_millis(self.now)
 
 
 VACUUM_DEFAULTS: Final = VacuumRequest()

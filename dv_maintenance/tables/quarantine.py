@@ -114,7 +114,7 @@ class Restored(Storage):
 class UndeleteRules(Protocol):
     """A format's rules for files that return from quarantine."""
 
-    def held(self, restored: Restored) -> Mapping[str, str]:
+    def kept(self, restored: Restored) -> Mapping[str, str]:
         """The paths of ``restored.places`` that must remain in quarantine, each with the reason."""
 
     def order(self, path: str) -> tuple[int, int]:
@@ -155,9 +155,9 @@ def undelete(
             else:
                 files[path] = info
     places = {path: info.path for path, info in files.items()}
-    held = rules.held(Restored(storage, places)) if rules is not None and files else {}
+    kept = rules.kept(Restored(storage, places)) if rules is not None and files else {}
     order = rules.order if rules is not None else _as_they_come
-    wanted = sorted(files.keys() - held.keys(), key=lambda path: (order(path), path))
+    wanted = sorted(files.keys() - kept.keys(), key=lambda path: (order(path), path))
     storage.check_targets([*wanted, *(places[path] for path in wanted)])
     if dry_run:
         back, gone = wanted, 0
@@ -172,7 +172,7 @@ def undelete(
                 error.done = error.done or f"{len(back)} of {len(wanted)} files are back"
                 raise
     size = sum(files[path].size for path in back)
-    reasons = dict(Counter([*held.values(), *[_LINK] * links]))
+    reasons = dict(Counter([*kept.values(), *[_LINK] * links]))
     return UndeleteReport(newest, dry_run, len(back), size, len(taken), gone, reasons)
 
 

@@ -8,6 +8,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from dv_maintenance.errors import RefusedError
 from dv_maintenance.tables.guard import VACUUM_DEFAULTS, VacuumRequest
 from dv_maintenance.tables.model import FileKey, Snapshot
 
@@ -246,6 +247,15 @@ class Table(Protocol[SnapshotT]):
         """When the first of a snapshot's files with a DV got one, found in at most ``limit`` commits; ``None`` without
         DVs. Each delete replaces the DV of a file, so the age counts from the file's first.
         """
+
+
+def refusal_of_rewrites(table: Table[SnapshotT], snapshot: SnapshotT) -> str | None:
+    """See ``EngineOnlyTable``, for formats that may refuse a whole table."""
+    try:
+        table.check_writable(snapshot, "rewrite")
+    except RefusedError as error:
+        return str(error)
+    return None
 
 
 class SkippingTable(Table, Protocol):

@@ -11,7 +11,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -45,6 +44,7 @@ from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
 from dv_maintenance.tables.dv_codecs import load
 from dv_maintenance.tables.model import FileKey, partition_name
 from dv_maintenance.tables.work import OutputFile, RewriteBin, SourceFile
+from dv_maintenance.units import epoch_millis
 
 DvStyle = Literal["file", "inline", "absolute"]
 # Which rows to delete: a function of each batch, or physical positions by the file's path in the log.
@@ -300,7 +300,7 @@ class DeltaBuilder:
         return version
 
     def _now(self) -> int:
-        return time.time_ns() // 1_000_000 if self.clock is None else self.clock()
+        return epoch_millis() if self.clock is None else self.clock()
 
     def _date(self, path: str) -> None:
         if self.clock is not None and self.storage.is_local:

@@ -18,9 +18,10 @@ import pyarrow as pa
 from dv_maintenance.dv import DeletionVector
 from dv_maintenance.dv.carry import Source, carry_over
 from dv_maintenance.errors import RefusedError, UsageError
+from dv_maintenance.files.arrays import int64s
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables.file_log import FILE_CHANGES, FileCommit, FileLog
-from dv_maintenance.tables.fsck import DATA, LogFault, Needed, Repair, needed, row_numbers
+from dv_maintenance.tables.fsck import DATA, LogFault, Needed, Repair, needed
 from dv_maintenance.tables.guard import VACUUM_DEFAULTS, VacuumRequest
 from dv_maintenance.tables.model import (
     FILES_SCHEMA,
@@ -427,7 +428,7 @@ class MemoryTable:
     def needed_files(self, snapshot: Snapshot) -> pa.Table:
         files = snapshot.files
         paths, sizes = files["path"].combine_chunks(), files["size"].combine_chunks()
-        return needed([Needed(DATA, paths, sizes, exact=True, files=row_numbers(range(files.num_rows)))])
+        return needed([Needed(DATA, paths, sizes, exact=True, files=int64s(range(files.num_rows)))])
 
     def stored_sources(self, snapshot: Snapshot) -> Iterator[SourceFile]:
         for key in self._at(snapshot.version).files:

@@ -4,7 +4,6 @@ delete rewrites the whole index. Deletion vectors aside, as Paimon's own writers
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -27,6 +26,7 @@ from dv_maintenance.tables.paimon.log.entries import FileId, added_entries, read
 from dv_maintenance.tables.paimon.log.schema import newest_schema
 from dv_maintenance.tables.paimon.rows.partitions import folder_name
 from dv_maintenance.tables.paimon.snapshot import PaimonSnapshot, load_snapshot
+from dv_maintenance.units import epoch_millis
 
 _STATS: Final = (
     '{"type":"record","name":"%s","fields":[{"name":"_MIN_VALUES","type":"bytes"},{"name":"_MAX_VALUES","type":"bytes"},'
@@ -84,7 +84,7 @@ class PaimonBuilder:
             "partitionKeys": list(partition_by),
             "primaryKeys": [],
             "options": {**_OPTIONS, **(options or {})},
-            "timeMillis": time.time_ns() // 1_000_000,
+            "timeMillis": epoch_millis(),
         }
         self.storage.create(self.layout.schema(0), orjson.dumps(body))
         return self.commit("APPEND", [])
@@ -120,7 +120,7 @@ class PaimonBuilder:
                 "_SCHEMA_ID": schema.id,
                 "_LEVEL": 0,
                 "_EXTRA_FILES": [],
-                "_CREATION_TIME": time.time_ns() // 1_000_000,
+                "_CREATION_TIME": epoch_millis(),
                 "_DELETE_ROW_COUNT": 0,
                 "_FILE_SOURCE": 0,
                 "_VALUE_STATS_COLS": [],
@@ -176,7 +176,7 @@ class PaimonBuilder:
             "commitUser": "builder",
             "commitIdentifier": _BATCH,
             "commitKind": kind,
-            "timeMillis": max(time.time_ns() // 1_000_000, 0 if before is None else before.timestamp),
+            "timeMillis": max(epoch_millis(), 0 if before is None else before.timestamp),
             "totalRecordCount": rows + (0 if before is None else before.body["totalRecordCount"]),
             "deltaRecordCount": rows,
             **body,

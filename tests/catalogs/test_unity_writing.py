@@ -84,7 +84,7 @@ def test_a_purge(server: Unity, backend: ManagedBackend) -> None:
 
 
 def test_in_commit_timestamps_grow_whatever_the_clock_says(backend: ManagedBackend, monkeypatch: Any) -> None:
-    monkeypatch.setattr("dv_maintenance.tables.delta.commit.publish.time.time_ns", lambda: 1_000_000_000_000_000_000)
+    monkeypatch.setattr("dv_maintenance.units.time.time_ns", lambda: 1_000_000_000_000_000_000)
     purge(backend.open(), LocalEngine())
     times = [each["inCommitTimestamp"] for each in commits(backend)]
     assert times == sorted(set(times))

@@ -116,7 +116,7 @@ def test_a_dry_run_asks_only_a_bucket_that_leaves_no_trace(
 ) -> None:
     uri, options = s3
     asked: list[str] = []
-    monkeypatch.setattr("dv_maintenance.storage.try_to_put", lambda _, key: asked.append(key))
+    monkeypatch.setattr("dv_maintenance.storage.storage.try_to_put", lambda _, key: asked.append(key))
     monkeypatch.setattr("dv_maintenance.storage.guards._PROVEN", set())
     storage = Rehearsal.of(Storage(f"{uri}/rehearsed", options))
     storage.check_creatable("_delta_log")

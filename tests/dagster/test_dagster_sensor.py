@@ -324,7 +324,9 @@ def test_every_case_as_in_the_other_orchestrator(
     seen = {data.run_requests[0].run_key}
 
     def later(seconds: float) -> None:
-        monkeypatch.setattr("dv_maintenance.service.evaluation._now", lambda: int((time.time() + seconds) * 1000))
+        monkeypatch.setattr(
+            "dv_maintenance.service.evaluation.epoch_millis", lambda: int((time.time() + seconds) * 1000)
+        )
 
     job = defs.resolve_implicit_global_asset_job_def()
     for how in endings:

@@ -27,7 +27,7 @@ from dv_maintenance.errors import (
     UsageError,
 )
 from dv_maintenance.storage import FileExistsAlreadyError, Storage, plain_uri
-from dv_maintenance.tables.delta.log.ratified import HeldCommit, Ratified, StagedCommit, TooManyUnpublishedError
+from dv_maintenance.tables.delta.log.ratified import Ratified, StagedCommit, TooManyUnpublishedError, UnpublishedCommit
 from dv_maintenance.tables.find import FoundTable
 from dv_maintenance.tables.registry import Location, NamedTable
 
@@ -251,8 +251,8 @@ def optimizer_of(info: Mapping[str, Any]) -> str:
 def _ratified(name: str, body: Mapping[str, Any]) -> Ratified:
     try:
         latest = int(body.get("latest-table-version") or 0)
-        held = {
-            int(each["version"]): HeldCommit(
+        unpublished = {
+            int(each["version"]): UnpublishedCommit(
                 str(each["file-name"]), int(each["file-size"]), int(each["file-modification-timestamp"])
             )
             for each in body.get("commits") or ()
@@ -260,7 +260,7 @@ def _ratified(name: str, body: Mapping[str, Any]) -> Ratified:
         allowed = frozenset(map(str, body.get("allowed-maintenance-operations") or ()))
     except (KeyError, TypeError, ValueError) as error:
         raise DamagedTableError(f"{name}: the catalog's answer can't be understood ({error!r})") from None
-    return Ratified(latest, held, allowed)
+    return Ratified(latest, unpublished, allowed)
 
 
 def _ask(name: str, settings: Settings, more: str = "") -> Mapping[str, Any]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from dv_maintenance.cli.output import bytes_text, count, table
 from dv_maintenance.service.text import percent
+from dv_maintenance.units import epoch_millis
 
 if TYPE_CHECKING:
     from dv_maintenance.cli.demo.location import Run
@@ -119,7 +119,7 @@ def _table_json(each: TableReport) -> dict[str, Any]:
 def _due(found: Inspection) -> str:
     if found.due or found.next_due_at is None:
         return f"due: {', '.join(found.due) or 'nothing'}"
-    minutes = max(1, -(-(found.next_due_at - time.time_ns() // 1_000_000) // 60_000))
+    minutes = max(1, -(-(found.next_due_at - epoch_millis()) // 60_000))
     return f"due in {minutes} min, because it has just changed"
 
 

@@ -20,6 +20,7 @@ from dv_maintenance.engine.rows.live_rows import KeepMasks, LiveRows, pieces
 from dv_maintenance.engine.rows.required import Required
 from dv_maintenance.engine.span import WHOLE, Span
 from dv_maintenance.errors import DamagedDeletionVectorError, DamagedTableError, RefusedError
+from dv_maintenance.files.arrays import int64s
 from dv_maintenance.files.lance_footer import check_names
 from dv_maintenance.files.lance_library import lance_errors, missing_value, open_dataset
 from dv_maintenance.storage import Storage
@@ -109,8 +110,7 @@ class LanceReader:
             expected = np.flatnonzero(masks(next_row, max(stop, next_row)).to_numpy(zero_copy_only=False)) + next_row
             if not np.array_equal(offsets, expected):
                 raise self._differs(f"rows other than those of positions {next_row} to {stop - 1} that are left")
-            places = pa.Array.from_buffers(pa.int64(), len(offsets), [None, pa.py_buffer(offsets.astype(np.int64))])
-            yield LiveRows(self._projected(batch), next_row, stop - next_row, None, places)
+            yield LiveRows(self._projected(batch), next_row, stop - next_row, None, int64s(offsets))
             next_row = stop
         left = self.rows - next_row - self._dv.range_cardinality(next_row, self.rows)
         if left:

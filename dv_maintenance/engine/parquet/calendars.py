@@ -23,6 +23,7 @@ from pyarrow import types
 
 from dv_maintenance.engine.parquet.widening import widening
 from dv_maintenance.errors import RefusedError
+from dv_maintenance.files.arrays import int64s
 
 if TYPE_CHECKING:
     from dv_maintenance.engine.parquet.widening import Convert
@@ -238,8 +239,7 @@ def _moved(values: pa.Array, table: _Table, unit: int, early: str) -> pa.Array:
     places = np.searchsorted(table.switches, numbers // unit, side="right") - 1
     if places.min() < 0:
         raise _refused(early)
-    added = (table.seconds * unit)[places]
-    return pc.add(values, pa.Array.from_buffers(pa.int64(), len(added), [None, pa.py_buffer(added)]))
+    return pc.add(values, int64s((table.seconds * unit)[places]))
 
 
 @cache

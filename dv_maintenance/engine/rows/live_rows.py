@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from dv_maintenance.dv import DeletionVector
 from dv_maintenance.engine.parquet.footer import batch_rows
+from dv_maintenance.files.arrays import flags, int64s
 
 # Rows whose mask is computed at once: for a single batch the calls would cost more than the bits, and the mask of a
 # whole file has no bound.
@@ -41,8 +42,7 @@ class LiveRows:
         """The physical position in the file of each row of ``batch``."""
         if self.known_positions is not None:
             return self.known_positions
-        counted = pa.py_buffer(np.arange(self.first, self.first + self.rows, dtype=np.int64))
-        positions = pa.Array.from_buffers(pa.int64(), self.rows, [None, counted])
+        positions = int64s(np.arange(self.first, self.first + self.rows))
         return positions if self.live is None else positions.filter(self.live)
 
 
@@ -50,7 +50,7 @@ def filter_live(batch: pa.RecordBatch, deleted: int, live: pa.BooleanArray) -> p
     """The rows of ``batch`` for which ``live`` is true. ``deleted``: the number of the others."""
     columns = [_without_bitmap(column) for column in batch.columns]
     if deleted * _DENSE >= batch.num_rows:
-        indexes = _indexes(live)
+        indexes = int64s(np.flatnonzero(flags(live)))
         columns = [pc.take(column, indexes, boundscheck=False) for column in columns]
     else:
         columns = [column.filter(live) for column in columns]
@@ -64,15 +64,6 @@ def pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     step = batch_rows(batch.nbytes / batch.num_rows)
     for start in range(0, batch.num_rows, step):
         yield batch.slice(start, step)
-
-
-def _indexes(mask: pa.BooleanArray) -> pa.Int64Array:
-    """The indexes at which ``mask``, which has no nulls, is true."""
-    start, bits = mask.offset, np.frombuffer(mask.buffers()[1], np.uint8)
-    first, stop = start // 8, -(-(start + len(mask)) // 8)
-    flags = np.unpackbits(bits[first:stop], bitorder="little")[start % 8 :][: len(mask)]
-    indexes = np.flatnonzero(flags.view(bool))
-    return pa.Array.from_buffers(pa.int64(), len(indexes), [None, pa.py_buffer(indexes)])
 
 
 def _without_bitmap(column: pa.Array) -> pa.Array:

@@ -53,11 +53,11 @@ class SideBySide:
         if span.start != 0:
             return
         streams = [part.live() for part in self.parts]
-        held = [next(stream, None) for stream in streams]
+        heads = [next(stream, None) for stream in streams]
         at = [0] * len(streams)  # rows of each batch that are done
-        while any(held):
-            present = [live for live in held if live is not None]
-            if len(present) < len(held):
+        while any(heads):
+            present = [live for live in heads if live is not None]
+            if len(present) < len(heads):
                 raise DamagedTableError(
                     f"the files that hold the rows of {self.uri} together have different numbers of rows",
                     next_step="restore the files, or an older version of the table",
@@ -69,7 +69,7 @@ class SideBySide:
             for number, live in enumerate(present):
                 at[number] += count
                 if at[number] == live.batch.num_rows:
-                    held[number], at[number] = next(streams[number], None), 0
+                    heads[number], at[number] = next(streams[number], None), 0
 
     def _together(self, slices: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
         columns = {name: batch.column(name) for batch in slices for name in batch.schema.names}

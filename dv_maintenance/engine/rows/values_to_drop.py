@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dv_maintenance.files.arrays import combined, int64s
+from dv_maintenance.files.arrays import combined, integer
 from dv_maintenance.tables.work import ScanTask
 
 if TYPE_CHECKING:
@@ -72,4 +72,4 @@ def _paired(before: pa.Array | None, codes: pa.Array, count: int) -> pa.Array:
     codes = codes.cast(pa.int64())
     if before is None:
         return codes
-    return pc.add(pc.multiply(before.cast(pa.int64()), int64s([count])[0]), codes)
+    return pc.add(pc.multiply(before.cast(pa.int64()), integer(count)), codes)

@@ -46,16 +46,16 @@ def bundled(tasks: Sequence[RewriteTask], slots: int | None) -> list[list[int]]:
     enough = min(max(sum(seconds) / (_PER_SLOT * (slots or _SLOTS)), _LEAST), _MOST)
     bundles: list[list[int]] = []
     open_one: list[int] = []
-    held = 0.0
+    filled = 0.0
     for number, cost in enumerate(seconds):
         if cost >= enough:
             bundles.append([number])
             continue
         open_one.append(number)
-        held += cost
-        if held >= enough:
+        filled += cost
+        if filled >= enough:
             bundles.append(open_one)
-            open_one, held = [], 0.0
+            open_one, filled = [], 0.0
     return [*bundles, open_one] if open_one else bundles
 
 

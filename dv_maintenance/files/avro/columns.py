@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from dv_maintenance.files.arrays import int32s, strings
+from dv_maintenance.files.arrays import int32s, int64s, strings
 from dv_maintenance.files.avro.schema import Rebuilt, Wanted, record_of
 from dv_maintenance.files.varint import MAX_BYTES, read_varint, unzigzag, varint, zigzag
 
@@ -157,7 +157,7 @@ class _Lanes:
             case "int" | "long":
                 ids = self._ids(rows) if keep else _NO_ROWS
                 values = self._number(rows, _NUMBERS[schema["type"]])
-                return lambda chosen: _integers(values[_find(ids, chosen)])
+                return lambda chosen: int64s(values[_find(ids, chosen)])
             case "string" | "bytes":
                 ids = self._ids(rows) if keep else _NO_ROWS
                 start, length = self._text(rows)
@@ -490,10 +490,6 @@ def _find(ids: _Rows, chosen: _Rows) -> _Rows:
 
 
 # -- arrays -------------------------------------------------------------------------------------------------------
-
-
-def _integers(values: _Rows) -> pa.Array:
-    return pa.Array.from_buffers(pa.int64(), len(values), [None, pa.py_buffer(np.ascontiguousarray(values))])
 
 
 def _nulls(schema: Rebuilt, count: int) -> Any:

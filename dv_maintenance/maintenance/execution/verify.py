@@ -7,7 +7,6 @@ with its predecessor.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -15,6 +14,7 @@ import pyarrow.compute as pc
 
 from dv_maintenance.errors import VerificationError
 from dv_maintenance.files.arrays import combined, strings
+from dv_maintenance.tables.gates import not_stored
 from dv_maintenance.tables.model import FileKey
 
 if TYPE_CHECKING:
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.model import Snapshot
     from dv_maintenance.tables.table import Table
     from dv_maintenance.tables.work import OutputFile, RewriteResult, RewriteTask
-
-_HEAD_THREADS = 16
 
 
 def check_result(step: PlanStep, task: RewriteTask, result: RewriteResult) -> None:
@@ -69,18 +67,8 @@ def check_outputs(storage: Storage, outputs: Sequence[OutputFile]) -> None:
     paths = [storage.path_of_uri(output.uri) for output in outputs]
     if len(set(paths)) < len(paths):
         raise VerificationError("two tasks report the same new file")
-
-    def problem(path: str, size: int) -> str | None:
-        try:
-            found = storage.head(path).size
-        except FileNotFoundError:
-            return f"the new file {path} does not exist"
-        return None if found == size else f"the new file {path} has {found} bytes, not {size}"
-
-    with ThreadPoolExecutor(_HEAD_THREADS) as pool:
-        for what in pool.map(problem, paths, [output.size for output in outputs]):
-            if what is not None:
-                raise VerificationError(what)
+    if (problem := not_stored(storage, outputs)) is not None:
+        raise VerificationError(problem)
 
 
 def check_version(

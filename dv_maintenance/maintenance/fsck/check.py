@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Final
 import pyarrow.compute as pc
 
 from dv_maintenance.errors import DamagedTableError, DvMaintenanceError, RefusedError
+from dv_maintenance.files.arrays import int64s
 from dv_maintenance.maintenance.fsck.faults import ARROW, CONTENT, COUNT, LOG, MISSING, NULLS, Fault
 from dv_maintenance.maintenance.fsck.owners import owners_of, remedies_of_owners
 from dv_maintenance.maintenance.fsck.quick import QuickCheck, quick_check
 from dv_maintenance.maintenance.fsck.report import Damage, FsckReport
 from dv_maintenance.remedies import run
 from dv_maintenance.tables.file_log import FileLogTable
-from dv_maintenance.tables.fsck import DATA, DV, INDEX, WAITING, FsckTable, LogFault, Repair, row_numbers
+from dv_maintenance.tables.fsck import DATA, DV, INDEX, WAITING, FsckTable, LogFault, Repair
 from dv_maintenance.tables.guard import VacuumRequest
 
 if TYPE_CHECKING:
@@ -87,19 +88,16 @@ def fsck(
     return _report(table, snapshot, looked, found, faults, deep=deep)
 
 
-def damage_of(
-    table: Table, snapshot: Snapshot, *, most: int | None = None, kinds: Collection[str] | None = None
-) -> tuple[Damage, ...] | None:
+def damage_of(table: Table, snapshot: Snapshot, *, most: int | None = None) -> tuple[Damage, ...] | None:
     """The quick check of a newest version, without its history: what is missing or has another size.
 
     most : check only if the version has no more live files than this.
-    kinds : look only for files of these kinds, see ``tables.fsck``.
 
     ``None``: nothing was checked. Raises the errors of ``quick_check``.
     """
     if not isinstance(table, FsckTable) or (most is not None and snapshot.files.num_rows > most):
         return None
-    faults = _still_needed(table, snapshot, quick_check(table, snapshot, kinds=kinds).faults)
+    faults = _still_needed(table, snapshot, quick_check(table, snapshot).faults)
     owners = owners_of(table, [fault.path for fault in faults])
     return tuple(_damage(table, snapshot, fault, None, owners) for fault in faults)
 
@@ -186,7 +184,7 @@ def _damage(
     owner = owners.get(fault.path)
     of_owner = "" if owner is None else f" It belongs to {owner.uri}: this table is a shallow clone."
     live, deleted = _rows(snapshot, fault.files)
-    names = snapshot.files["partition"].take(row_numbers(fault.files)).to_pylist()
+    names = snapshot.files["partition"].take(int64s(fault.files)).to_pylist()
     return Damage(
         path=fault.path,
         uri=table.storage.uri_of(fault.path),
@@ -239,7 +237,7 @@ def _log_damage(table: FsckTable, fault: LogFault) -> Damage:
 
 def _rows(snapshot: Snapshot, files: Sequence[int]) -> tuple[int | None, int]:
     """Live and deleted rows of some files; ``None``: the log does not say how many rows one of them has."""
-    chosen = snapshot.files.select(["physical_rows", "deleted_rows"]).take(row_numbers(files))
+    chosen = snapshot.files.select(["physical_rows", "deleted_rows"]).take(int64s(files))
     deleted = int(pc.sum(chosen["deleted_rows"]).as_py() or 0)
     if chosen["physical_rows"].null_count:
         return None, deleted
@@ -285,7 +283,7 @@ def _since(table: FsckTable, snapshot: Snapshot, faults: Sequence[Fault]) -> lis
             first_dv.setdefault(dv, commit)
     found: list[int | None] = []
     for fault in faults:
-        chosen = snapshot.files.select(["path", "dv_id"]).take(row_numbers(fault.files)).to_pylist()
+        chosen = snapshot.files.select(["path", "dv_id"]).take(int64s(fault.files)).to_pylist()
         known = [first_dv.get(row["dv_id"]) if fault.kind == DV else first.get(row["path"]) for row in chosen]
         oldest = None if None in known else min((each for each in known if each is not None), default=None)
         found.append(None if oldest is None else log.commits[oldest].version)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -10,10 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dv_maintenance.files.arrays import flags, int64s, numbers, strings
+from dv_maintenance.files.arrays import flags, int64s, integer, numbers
 from dv_maintenance.maintenance.fsck.faults import MISSING, SIZE, Fault
 from dv_maintenance.storage.sizes import stored_sizes
-from dv_maintenance.tables.fsck import row_numbers
 
 if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
@@ -40,10 +39,8 @@ class QuickCheck:
     faults: tuple[Fault, ...]
 
 
-def quick_check(
-    table: FsckTable, snapshot: Snapshot, *, kinds: Collection[str] | None = None, step: Step | None = None
-) -> QuickCheck:
-    """Look for the files of these kinds, by default for all.
+def quick_check(table: FsckTable, snapshot: Snapshot, *, step: Step | None = None) -> QuickCheck:
+    """Look for every file that the version needs.
 
     step : called with how many files were looked for, and with their number.
 
@@ -53,8 +50,6 @@ def quick_check(
     StorageError : the storage did not answer. A file that can't be accessed is not reported as missing.
     """
     needed = table.needed_files(snapshot)
-    if kinds is not None:
-        needed = needed.filter(pc.is_in(needed["kind"].cast(pa.string()), value_set=strings(list(kinds))))
     if not needed.num_rows:
         return QuickCheck(needed, {}, 0, ())
     coded = needed["path"].combine_chunks().dictionary_encode()
@@ -62,13 +57,13 @@ def quick_check(
     found = np.array(
         [_UNKNOWN if size is None else size for size in stored_sizes(table.storage, paths, step)], np.int64
     )
-    wanted = numbers(pc.fill_null(needed["size"], int64s([_UNKNOWN])[0]).combine_chunks())
+    wanted = numbers(pc.fill_null(needed["size"], integer(_UNKNOWN)).combine_chunks())
     exact = flags(needed["exact"])
     stored = found[places]
     wrong = (stored == _UNKNOWN) | ((wanted != _UNKNOWN) & np.where(exact, stored != wanted, stored < wanted))
     faults = _faults(table.storage, needed, places, paths, found, np.flatnonzero(wrong)) if wrong.any() else ()
     _, firsts = np.unique(places, return_index=True)
-    kinds_of = pc.value_counts(needed["kind"].cast(pa.string()).take(row_numbers(firsts))).to_pylist()
+    kinds_of = pc.value_counts(needed["kind"].cast(pa.string()).take(int64s(firsts))).to_pylist()
     files = {each["values"]: each["counts"] for each in kinds_of}
     return QuickCheck(needed, files, int(found[found > 0].sum()), faults)
 
@@ -77,7 +72,7 @@ def _faults(
     storage: Storage, needed: pa.Table, places: Any, paths: list[str], found: Any, wrong: Any
 ) -> tuple[Fault, ...]:
     """One fault per path, with every live file that needs it: if a DV file is gone, so are all DVs in it."""
-    rows = needed.take(row_numbers(wrong)).to_pylist()
+    rows = needed.take(int64s(wrong)).to_pylist()
     by_path: dict[int, list[dict[str, Any]]] = {}
     for place, row in zip(places[wrong].tolist(), rows, strict=True):
         by_path.setdefault(place, []).append(row)

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import logging
-import time
 from typing import TYPE_CHECKING, Final
 
 from dv_maintenance.maintenance.meter.decide import QUIET, decide, is_due
 from dv_maintenance.maintenance.meter.measure import DAY
 from dv_maintenance.maintenance.meter.timeline import Timeline, from_snapshot, timeline
 from dv_maintenance.maintenance.planning.deadlines import erasure_of
-from dv_maintenance.maintenance.planning.facts import int64s, valid
+from dv_maintenance.maintenance.planning.facts import ints, valid
 from dv_maintenance.maintenance.planning.left_alone import EXAMPLES
 from dv_maintenance.maintenance.planning.policy import Policy
 from dv_maintenance.maintenance.planning.run_limits import NOTHING_SPENT, Spent, spent_in
 from dv_maintenance.maintenance.reads.model import Reads
 from dv_maintenance.tables.file_log import FileLogTable
+from dv_maintenance.units import epoch_millis
 
 if TYPE_CHECKING:
     from dv_maintenance.maintenance.planning.deadlines import Deadlines, Erasure
@@ -61,13 +61,12 @@ def due_for(
     *,
     reads: Reads | None = None,
     now: int | None = None,
-    start: float | None = None,
 ) -> MaintenancePlan:
     """As :func:`decide_for`, for an inspection that only has to know whether a run is due. If even an upper bound of
     what readers paid does not make it due, the log is not read, and the plan's numbers are that bound's. The plan has
     no examples of files left alone.
     """
-    return _decide(table, snapshot, policy, reads, now, start, 0, 0, exact=False)
+    return _decide(table, snapshot, policy, reads, now, None, 0, 0, exact=False)
 
 
 def _decide(
@@ -83,7 +82,7 @@ def _decide(
     exact: bool,
 ) -> MaintenancePlan:
     policy = policy or Policy()
-    now = time.time_ns() // 1_000_000 if now is None else now
+    now = epoch_millis(now)
     if policy.cluster:
         from dv_maintenance.maintenance.cluster import clustered_too
 
@@ -145,7 +144,7 @@ def _since(snapshot: Snapshot, now: int, erasure: Erasure | None) -> int:
     """From when on the log matters: the birth of the oldest file that readers may have paid for, or that has a
     deadline.
     """
-    with_dv = int64s(snapshot.files["modified"])[valid(snapshot.files["dv_id"])]
+    with_dv = ints(snapshot.files["modified"])[valid(snapshot.files["dv_id"])]
     oldest = int(with_dv.min()) if len(with_dv) else now
     return max(oldest, now - (_PAST if erasure is None else max(_PAST, erasure.erase_within)))
 

@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dv_maintenance.files.arrays import taken
-from dv_maintenance.maintenance.planning.facts import Bools, Ints, int64s, valid
+from dv_maintenance.files.arrays import flags, taken
+from dv_maintenance.maintenance.planning.facts import Bools, Ints, ints, valid
 
 if TYPE_CHECKING:
     from dv_maintenance.tables.file_log import FileLog
@@ -58,8 +58,8 @@ def from_snapshot(snapshot: Snapshot) -> Timeline:
     """A timeline that every true one costs at most as much as: as if today's deleted rows were deleted when their file
     was written. It needs no log.
     """
-    born = int64s(snapshot.files["modified"])
-    deleted, has_dv = int64s(snapshot.files["deleted_rows"]), valid(snapshot.files["dv_id"])
+    born = ints(snapshot.files["modified"])
+    deleted, has_dv = ints(snapshot.files["deleted_rows"]), valid(snapshot.files["dv_id"])
     offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(has_dv)])
     first = np.where(has_dv, born, snapshot.timestamp)
     return Timeline(born, offsets, born[has_dv], deleted[has_dv], first, ~has_dv)
@@ -80,8 +80,8 @@ def timeline(snapshot: Snapshot, log: FileLog) -> Timeline:
     when = np.maximum.accumulate(np.array([commit.timestamp for commit in log.commits], np.int64))
     at = _position(log.changes["path"], files["path"])
     live = at >= 0
-    at, commit, added = at[live], int64s(log.changes["commit"])[live], _bools(log.changes["added"])[live]
-    deleted = np.where(valid(log.changes["dv_id"]), int64s(log.changes["deleted_rows"]), 0)[live]
+    at, commit, added = at[live], ints(log.changes["commit"])[live], flags(log.changes["added"])[live]
+    deleted = np.where(valid(log.changes["dv_id"]), ints(log.changes["deleted_rows"]), 0)[live]
 
     # A commit that adds a file without removing it brought the file. The newest one counts: a restore may have added it
     # again.
@@ -90,7 +90,7 @@ def timeline(snapshot: Snapshot, log: FileLog) -> Timeline:
     born_in = np.full(number, -1, np.int64)
     np.maximum.at(born_in, at[brought], commit[brought])
     in_log = born_in >= 0
-    born = int64s(files["modified"]).copy()
+    born = ints(files["modified"]).copy()
     born[in_log] = when[born_in[in_log]]
 
     # For files that are older than the log, the first change shows which DV they had before.
@@ -100,7 +100,7 @@ def timeline(snapshot: Snapshot, log: FileLog) -> Timeline:
     earlier = np.zeros(number, np.int64)
     earlier[at[first]] = deleted[first]
     untouched = has_dv & (first_change == len(when))
-    earlier[untouched] = int64s(files["deleted_rows"])[untouched]
+    earlier[untouched] = ints(files["deleted_rows"])[untouched]
 
     inherited = np.flatnonzero(earlier)
     begins = int(when[0]) if len(when) else snapshot.timestamp
@@ -126,13 +126,9 @@ def timeline(snapshot: Snapshot, log: FileLog) -> Timeline:
 def _position(values: pa.ChunkedArray, among: pa.ChunkedArray) -> Ints:
     """The position of each value in ``among``, -1 if it is not there."""
     # A log names few of a table's files: a hash table of those takes less time and memory than one of all.
-    rows = np.flatnonzero(_bools(pc.is_in(among, value_set=values)))
+    rows = np.flatnonzero(flags(pc.is_in(among, value_set=values)))
     found = pc.index_in(values, value_set=taken(among, rows)).cast(pa.int64())
     there = valid(found)
     at = np.full(len(there), -1, np.int64)
-    at[there] = rows[int64s(found)[there]]
+    at[there] = rows[ints(found)[there]]
     return at
-
-
-def _bools(column: pa.ChunkedArray) -> Bools:
-    return int64s(column.cast(pa.uint8()).cast(pa.int64())).astype(np.bool_)

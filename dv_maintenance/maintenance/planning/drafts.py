@@ -13,10 +13,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dv_maintenance.files.arrays import taken
+from dv_maintenance.files.arrays import int64s, taken
 from dv_maintenance.maintenance.planning.bins import pack, pack_in_order
 from dv_maintenance.maintenance.planning.candidates import EMPTY, KEEP, PAID, SMALL, Codes
-from dv_maintenance.maintenance.planning.facts import Bools, FileFacts, Ints, int64s
+from dv_maintenance.maintenance.planning.facts import Bools, FileFacts, Ints, ints
 from dv_maintenance.maintenance.planning.steps import Action
 from dv_maintenance.tables.model import SEQUENCE
 
@@ -123,7 +123,7 @@ def _groups(snapshot: Snapshot, facts: FileFacts, why: Codes, merged: Bools) -> 
 def _places(snapshot: Snapshot, units: Ints) -> Ints:
     """A number per file: consecutive ones for neighbours in a unit."""
     names = pc.replace_substring_regex(snapshot.files["path"], "^.*/", "")
-    keys = pa.table({"unit": arrow(units), "name": names})
+    keys = pa.table({"unit": int64s(units), "name": names})
     order = pc.sort_indices(keys, sort_keys=[("unit", "ascending"), ("name", "ascending")])
     places = np.empty(len(units), np.int64)
     places[np.frombuffer(order.buffers()[1], np.uint64)[order.offset :][: len(units)].astype(np.int64)] = np.arange(
@@ -180,7 +180,7 @@ def _by_partition(snapshot: Snapshot, facts: FileFacts, why: Codes) -> list[Ints
     rank = np.empty(len(names), np.int64)
     rank[names] = np.arange(len(names))
     ranks = rank[facts.partition[candidates]]
-    modified = int64s(snapshot.files["modified"])[candidates]
+    modified = ints(snapshot.files["modified"])[candidates]
     order = np.lexsort((modified, ranks))
     same = (np.diff(ranks[order]) == 0) & (np.diff(modified[order]) == 0)
     tied = np.concatenate([same, [False]]) | np.concatenate([[False], same])
@@ -193,7 +193,7 @@ def _by_partition(snapshot: Snapshot, facts: FileFacts, why: Codes) -> list[Ints
 def _by_name(snapshot: Snapshot, candidates: Ints, order: Ints, group: Ints) -> Ints:
     """Files that only their names tell apart, in the order of these within each group."""
     names = {name: taken(snapshot.files[name], candidates[order]) for name in ("path", "dv_id")}
-    keys = pa.table({"group": arrow(group), **names})
+    keys = pa.table({"group": int64s(group), **names})
     found = pc.sort_indices(keys, sort_keys=[(name, "ascending") for name in ("group", "path", "dv_id")])
     return order[
         np.frombuffer(found.buffers()[1], np.uint64)[found.offset : found.offset + len(found)].astype(np.int64)
@@ -255,8 +255,3 @@ def _draft(action: Action, rows: Ints, facts: FileFacts, files_after: int) -> Dr
 
 def positions(mask: Bools) -> Ints:
     return np.flatnonzero(mask).astype(np.int64)
-
-
-def arrow(values: Ints) -> pa.Array:
-    """Without pa.array(), which would import pandas."""
-    return pa.Array.from_buffers(pa.int64(), len(values), [None, pa.py_buffer(np.ascontiguousarray(values))])

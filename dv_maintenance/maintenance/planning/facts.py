@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dv_maintenance.errors import DamagedTableError
-from dv_maintenance.files.arrays import combined
+from dv_maintenance.files.arrays import combined, flags, numbers
 from dv_maintenance.tables.model import SINCE, Since, Snapshot
 
 Ints = npt.NDArray[np.int64]
@@ -118,7 +118,7 @@ def _since(snapshot: Snapshot, since: Since) -> tuple[FileFacts, Ints | None] | 
         return None
     arrays = {
         **{name: since.spliced(getattr(before, name), getattr(new, name)) for name in _OWN},
-        **{name: int64s(files[column]) for name, column in _COLUMNS.items()},
+        **{name: ints(files[column]) for name, column in _COLUMNS.items()},
     }
     facts = FileFacts(new.partitions, *(arrays[name] for name in _ARRAYS))
     counts: Ints | None = since.derived.get(_COUNTS)
@@ -133,8 +133,8 @@ def _since(snapshot: Snapshot, since: Since) -> tuple[FileFacts, Ints | None] | 
 def _facts(snapshot: Snapshot, files: pa.Table) -> FileFacts:
     """``files``: all of the snapshot, or some."""
     codes = combined(files["partition"].unify_dictionaries())
-    size, deleted = int64s(files["size"]), int64s(files["deleted_rows"])
-    physical, known = int64s(files["physical_rows"]), valid(files["physical_rows"])
+    size, deleted = ints(files["size"]), ints(files["deleted_rows"])
+    physical, known = ints(files["physical_rows"]), valid(files["physical_rows"])
     # Few files have deleted rows: everything about them is computed for them alone.
     some = np.flatnonzero(deleted)
     more = np.zeros(len(size), np.bool_)
@@ -156,7 +156,7 @@ def _facts(snapshot: Snapshot, files: pa.Table) -> FileFacts:
         live_bytes[rows] = np.rint(size[rows] * ((physical[rows] - deleted[rows]) / physical[rows]))
     return FileFacts(
         partitions=tuple(codes.dictionary.to_pylist()),
-        partition=int64s(codes.indices.cast(pa.int64())),
+        partition=ints(codes.indices.cast(pa.int64())),
         size=size,
         physical=physical,
         known=known,
@@ -180,12 +180,10 @@ def partition_mask(snapshot: Snapshot, facts: FileFacts, filters: tuple[Mapping[
     return np.array(select(snapshot, facts.partitions, filters).fits, np.bool_)[facts.partition]
 
 
-def int64s(column: pa.ChunkedArray | pa.Array) -> Ints:
+def ints(column: pa.ChunkedArray | pa.Array) -> Ints:
     """64-bit integers, nulls as 0."""
     array = combined(column) if isinstance(column, pa.ChunkedArray) else column
-    if not len(array):
-        return np.zeros(0, np.int64)
-    values = np.frombuffer(array.buffers()[1], np.int64)[array.offset : array.offset + len(array)]
+    values: Ints = numbers(array)
     return values if array.null_count == 0 else np.where(valid(array), values, 0)
 
 
@@ -193,8 +191,5 @@ def valid(column: pa.ChunkedArray | pa.Array) -> Bools:
     """Which values are not null."""
     if column.null_count in {0, len(column)}:
         return np.full(len(column), column.null_count == 0)
-    mask = pc.is_valid(column).cast(pa.uint8())
-    array = mask.combine_chunks() if isinstance(mask, pa.ChunkedArray) else mask
-    if not len(array):
-        return np.zeros(0, np.bool_)
-    return np.frombuffer(array.buffers()[1], np.uint8)[array.offset : array.offset + len(array)].astype(np.bool_)
+    mask: Bools = flags(pc.is_valid(column))
+    return mask

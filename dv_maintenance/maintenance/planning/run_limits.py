@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
 
+from dv_maintenance.files.arrays import int64s
 from dv_maintenance.maintenance.planning.facts import Ints
 from dv_maintenance.units import format_size
 
@@ -51,7 +51,7 @@ def spent_in(log: FileLog, now: int) -> Spent:
     if not ours:
         return NOTHING_SPENT
     changes = log.changes
-    wanted = pc.is_in(changes["commit"], value_set=pa.Array.from_buffers(pa.int64(), len(ours), [None, _int64s(ours)]))
+    wanted = pc.is_in(changes["commit"], value_set=int64s(ours))
     chosen = changes.filter(wanted)
     removed = chosen.filter(pc.invert(chosen["added"]))
     kept = chosen.filter(chosen["added"])["path"]
@@ -125,7 +125,3 @@ def _beyond(name: str, limit: int, spent: int) -> str:
 
     already = f", of which {shown(spent)} were spent in the last 24 hours" if spent else ""
     return f"over the daily limit: {name} is {shown(limit)}{already}"
-
-
-def _int64s(values: list[int]) -> pa.Buffer:
-    return pa.py_buffer(np.array(values, np.int64))

@@ -42,16 +42,16 @@ def lines(file: pa.NativeFile, codec: str, offset: int) -> Iterator[Line]:
         file.seek(offset)
         chunks = _chunks(file)
     rest: list[bytes] = []
-    held, too_long = 0, False
+    length, too_long = 0, False
     for chunk in chunks:
         *ended, last = chunk.split(b"\n")
         for part in ended:
-            size = held + len(part) + 1
+            size = length + len(part) + 1
             offset += size
             yield (None if too_long or size > _LONGEST else b"".join([*rest, part])), offset
-            rest, held, too_long = [], 0, False
-        held += len(last)
-        too_long = held > _LONGEST
+            rest, length, too_long = [], 0, False
+        length += len(last)
+        too_long = length > _LONGEST
         rest = [] if too_long else [*rest, last]
 
 

@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dv_maintenance.files.arrays import int64s
 from dv_maintenance.maintenance.meter.measure import DAY
 from dv_maintenance.maintenance.meter.timeline import Timeline
-from dv_maintenance.maintenance.planning.drafts import arrow
 from dv_maintenance.tables.model import FILES_SCHEMA, Snapshot
 from dv_maintenance.tables.partition_spec import by_columns
 
@@ -339,10 +339,10 @@ class _Replay:
         files = self.files.values()
         number = len(files)
         deleted = _int64s([file.deleted for file in files])
-        ids = pc.cast(arrow(_int64s(list(self.files))), pa.string())
+        ids = pc.cast(int64s(list(self.files)), pa.string())
         dv = pc.if_else(
-            pc.greater(arrow(deleted), pa.scalar(0, pa.int64())),
-            pc.cast(arrow(_int64s([len(file.steps) for file in files])), pa.string()),
+            pc.greater(int64s(deleted), pa.scalar(0, pa.int64())),
+            pc.cast(int64s([len(file.steps) for file in files]), pa.string()),
             pa.scalar(None, pa.string()),
         )
         codes = np.array([file.partition for file in files], np.int32)
@@ -352,11 +352,11 @@ class _Replay:
         columns = [
             ids,
             partition,
-            arrow(_int64s([file.size for file in files])),
-            arrow(_int64s([file.rows for file in files])),
-            arrow(deleted),
+            int64s([file.size for file in files]),
+            int64s([file.rows for file in files]),
+            int64s(deleted),
             dv,
-            arrow(_int64s([file.born for file in files])),
+            int64s([file.born for file in files]),
         ]
         keys = next((name.split("=")[0] for name in self.trace.partitions if name), None)
         return Snapshot(

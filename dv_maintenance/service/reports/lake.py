@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +9,7 @@ from dv_maintenance.service.chart import Bar, Picture
 from dv_maintenance.service.outcome import Outcome
 from dv_maintenance.service.reports.health import known
 from dv_maintenance.service.text import count, has, percent, size
-from dv_maintenance.units import day_of, format_duration, iso_timestamp
+from dv_maintenance.units import day_of, epoch_millis, format_duration, iso_timestamp
 
 if TYPE_CHECKING:
     from dv_maintenance.service.lake import LakeTable
@@ -31,7 +30,7 @@ def of_lake(
     stored : an orchestrator stores the outcome: dates take the place of ages, which would be wrong when they are read.
     failing : the checks that fail, by table, where they are known.
     """
-    now = time.time_ns() // 1_000_000 if now is None else now
+    now = epoch_millis(now)
     shown = tables if limit is None else tables[:limit]
     totals = _totals(tables, now)
     if failing is not None:

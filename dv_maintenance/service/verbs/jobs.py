@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
@@ -23,6 +22,7 @@ from dv_maintenance.service.reports.work import KEPT_SHOWN, of_partition, of_run
 from dv_maintenance.service.verbs.files import vacuum
 from dv_maintenance.service.verbs.rewrites import planned_only
 from dv_maintenance.tables.model import parse_partition
+from dv_maintenance.units import epoch_millis
 
 if TYPE_CHECKING:
     from dv_maintenance.maintenance.execution.report import StepReport
@@ -87,7 +87,7 @@ def optimize(
             return Outcome("Nothing to do: the chosen partitions have no live file.")
         _log.info("nothing to do: no live file is in the chosen partitions")
     else:
-        now = time.time_ns() // 1_000_000
+        now = epoch_millis()
         reads, warnings = reads_now(watched, downstream)(now)
         for warning in warnings:
             _log.warning("%s: %s", watched.name, warning)

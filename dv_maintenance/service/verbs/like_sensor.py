@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
@@ -20,6 +19,7 @@ from dv_maintenance.service.reports.work import KEPT_LISTED, of_plan
 from dv_maintenance.service.tables_file import table_called
 from dv_maintenance.service.text import iso
 from dv_maintenance.service.verbs.state import opened
+from dv_maintenance.units import epoch_millis
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -91,7 +91,7 @@ def plan_like_sensor(
     looked = evaluate([table], cursor, known, Observer(data_versions=True), Limits(_SECONDS, _SECONDS, requests=1))
     if table.name in looked.errors:
         raise looked.errors[table.name]
-    now = time.time_ns() // 1_000_000
+    now = epoch_millis()
     inspection = looked.cursor.tables[table.name].inspection
     decision = looked.decisions.get(table.name)
     requests = without_rewrites(looked.requests) if config.at_night else list(looked.requests)
@@ -107,7 +107,7 @@ def plan_like_sensor(
             opened_table.check_writable(snapshot, "rewrite")
         except RefusedError as error:
             refused = str(error) if any("optimize" in each.jobs for each in requests) else ""
-    held = _held(config, now) if tuple(requests) != looked.requests else ""
+    withheld = _withheld(config, now) if tuple(requests) != looked.requests else ""
     damage = (decision.reason,) if decision is not None and decision.kind == "damaged" else ()
     # A cursor has no reasons: at a version that it has seen, there are none.
     due = tuple(
@@ -115,7 +115,7 @@ def plan_like_sensor(
     )
     return replace(
         planned,
-        reason=_reason(decision, requests, held),
+        reason=_reason(decision, requests, withheld),
         tables={},
         details=(
             *((f"The run would be refused: {refused}",) if refused else ()),
@@ -130,7 +130,7 @@ def plan_like_sensor(
             "requested": [_request(each) for each in requests],
             "decision": _decision(decision),
             "due": {job: list(inspection.reasons.get(job, ())) for job in inspection.due},
-            "held": held,
+            "held": withheld,
             "warnings": list(inspection.warnings),
             "refused": refused,
             "unknown": list(unknown),
@@ -139,20 +139,20 @@ def plan_like_sensor(
     )
 
 
-def _held(config: WatchConfig, now: int) -> str:
+def _withheld(config: WatchConfig, now: int) -> str:
     """Why a sensor requests no rewrite."""
     if config.window is None:
         return "rewrites are left to the run that has a budget"
     return f"rewrites are left to the run of the window, which opens next at {iso(config.window.opens_next(now))}"
 
 
-def _reason(decision: Decision | None, requests: Sequence[RunRequest], held: str) -> str:
+def _reason(decision: Decision | None, requests: Sequence[RunRequest], withheld: str) -> str:
     if requests:
         (run,) = requests
         part = f" for partitions {' to '.join(run.partitions)}" if run.partitions else ""
-        more = "; ".join(each for each in (decision.reason if decision else "", held) if each)
+        more = "; ".join(each for each in (decision.reason if decision else "", withheld) if each)
         return f"A sensor would request a run of {' and '.join(run.jobs)}{part}{f' ({more})' if more else ''}."
-    why = held or (decision.reason if decision else "") or "nothing is due"
+    why = withheld or (decision.reason if decision else "") or "nothing is due"
     return f"A sensor would request no run: {why}{'' if why.endswith('.') else '.'}"
 
 

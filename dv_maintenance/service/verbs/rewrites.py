@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
@@ -15,6 +14,7 @@ from dv_maintenance.maintenance.planning.steps import MaintenancePlan
 from dv_maintenance.maintenance.rewriting import missing_partitions, requested
 from dv_maintenance.service.progress import progress_log
 from dv_maintenance.service.reports.work import KEPT_LISTED, KEPT_SHOWN, of_apply, of_downgrade, of_plan
+from dv_maintenance.units import epoch_millis
 
 if TYPE_CHECKING:
     from dv_maintenance.maintenance.planning.policy import Policy
@@ -60,7 +60,7 @@ def rewrite_planned(
 ) -> Outcome:
     """See ``rewriting.rewrite``. ``snapshot``: the newest version, if it was just read."""
     snapshot = snapshot or table.snapshot()
-    now = time.time_ns() // 1_000_000
+    now = epoch_millis()
     known, warnings = (None, ()) if reads is None or request.policy is None else reads(now)
     for warning in warnings:
         _log.warning("%s: %s", table.uri, warning)

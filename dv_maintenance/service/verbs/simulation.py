@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -15,6 +14,7 @@ from dv_maintenance.service.inspection import reads_now
 from dv_maintenance.service.outcome import Outcome
 from dv_maintenance.service.reports.simulation import of_comparison
 from dv_maintenance.service.verbs.state import opened
+from dv_maintenance.units import epoch_millis
 
 if TYPE_CHECKING:
     from dv_maintenance.maintenance.planning.policy import Policy
@@ -61,7 +61,7 @@ def simulate_watched(
     downstream: Downstream = lambda _now: None,
 ) -> Outcome:
     """As :func:`simulate`, for a watched table under its own policy and others. Raises the errors of both."""
-    reads, warnings = reads_now(watched, downstream)(time.time_ns() // 1_000_000)
+    reads, warnings = reads_now(watched, downstream)(epoch_millis())
     named = [("configured", watched.policy), *policies]
     outcome = simulate(opened(watched), named, since=since, reads=reads)
 

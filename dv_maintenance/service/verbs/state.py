@@ -4,7 +4,6 @@ history. None starts an engine.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -14,6 +13,7 @@ from dv_maintenance.maintenance.health import health as measure
 from dv_maintenance.service.outcome import Outcome, TableReport
 from dv_maintenance.service.reports.fsck import QuickCheck, with_quick_check
 from dv_maintenance.service.reports.health import columns_of, of_health, of_state, with_deadlines
+from dv_maintenance.units import epoch_millis
 
 if TYPE_CHECKING:
     from dv_maintenance.maintenance.deadlines import ToErase
@@ -112,7 +112,7 @@ def _to_erase(table: Table, snapshot: Snapshot, policy: Policy) -> ToErase | Non
         return None
     from dv_maintenance.maintenance.deadlines import to_erase
 
-    return to_erase(table, snapshot, policy, now=time.time_ns() // 1_000_000)
+    return to_erase(table, snapshot, policy, now=epoch_millis())
 
 
 def history(table: Table, limit: int | None = None) -> Outcome:

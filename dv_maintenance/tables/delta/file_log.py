@@ -15,10 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dv_maintenance.errors import DamagedTableError, UsageError, located
+from dv_maintenance.files.arrays import bools, flags, int32s, int64s, integer, numbers
 from dv_maintenance.tables.delta.load import replayed
 from dv_maintenance.tables.delta.log.actions import Action, Metadata
 from dv_maintenance.tables.delta.log.bulk import bulk_table, dv_ids
-from dv_maintenance.tables.delta.log.columns import bools, flags, int32s, int64s, numbers
 from dv_maintenance.tables.delta.log.commit_info import commit_info, commit_time, data_changed, is_ours, operation_of
 from dv_maintenance.tables.delta.log.replay import no_collection
 from dv_maintenance.tables.delta.log.segment import CommitFile, commit_files, read_commits, segment
@@ -36,7 +36,7 @@ _COLUMNS: Final = ("path", "partitionValues", "size", "numRecords", "deletionVec
 _REPEATED: Final = ("path", "partitionValues", "size", "deletionVector")
 # Commits read at once; only their columns stay in memory.
 _BATCH: Final = 64
-_ZERO: Final = int64s([0])[0]
+_ZERO: Final = integer(0)
 
 
 @dataclass(frozen=True, slots=True)

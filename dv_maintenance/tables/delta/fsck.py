@@ -21,7 +21,7 @@ from dv_maintenance.tables.delta.log.pointer import POINTER, hinted, problem
 from dv_maintenance.tables.delta.log.ratified import RatifiedStorage
 from dv_maintenance.tables.delta.log.segment import checkpoint_path, commit_path, complete_checkpoints
 from dv_maintenance.tables.delta.log.strictness import strict_faults
-from dv_maintenance.tables.fsck import DATA, DV, LogFault, Needed, Repair, needed, row_numbers
+from dv_maintenance.tables.fsck import DATA, DV, LogFault, Needed, Repair, going_back, needed
 
 if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
@@ -55,9 +55,9 @@ def needed_files(storage: Storage, snapshot: DeltaSnapshot) -> pa.Table:
                 _paths(storage, combined(files["path"])),
                 combined(files["size"]),
                 exact=True,
-                files=row_numbers(np.arange(files.num_rows)),
+                files=int64s(np.arange(files.num_rows)),
             ),
-            Needed(DV, _dv_paths(storage, dvs), ends, exact=False, files=row_numbers(np.flatnonzero(flags(stored)))),
+            Needed(DV, _dv_paths(storage, dvs), ends, exact=False, files=int64s(np.flatnonzero(flags(stored)))),
         ]
     )
 
@@ -124,13 +124,7 @@ def remedies(
     """See ``FsckTable``. Only Databricks has a command that removes missing files from the log; Delta Lake has none."""
     found = []
     if back_to is not None:
-        found.append(
-            Repair(
-                f"Restore version {back_to}, which needs none of the damaged files and whose own files all exist.",
-                run("restore", storage.uri, version=back_to),
-                f"Everything committed after version {back_to}.",
-            )
-        )
+        found.append(going_back("Restore", f"version {back_to}", run("restore", storage.uri, version=back_to)))
     if snapshot.partition_columns:
         found.append(
             Repair(

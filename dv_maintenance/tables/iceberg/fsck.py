@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from dv_maintenance.files.arrays import combined, flags, int64s, strings
-from dv_maintenance.tables.fsck import DATA, DV, LogFault, Needed, Repair, needed, row_numbers
+from dv_maintenance.tables.fsck import DATA, DV, LogFault, Needed, Repair, going_back, needed
 from dv_maintenance.tables.iceberg.layout import Layout
 from dv_maintenance.tables.iceberg.rows.tasks import rows_of, stored_source
 
@@ -35,21 +35,21 @@ def needed_files(layout: Layout, snapshot: IcebergSnapshot) -> pa.Table:
                 layout.paths(files["path"], location),
                 combined(files["size"]),
                 exact=True,
-                files=row_numbers(np.arange(files.num_rows)),
+                files=int64s(np.arange(files.num_rows)),
             ),
             Needed(
                 DV,
                 layout.paths(puffins, location),
                 int64s([sizes[path] for path in puffins.to_pylist()]),
                 exact=True,
-                files=row_numbers(np.flatnonzero(flags(bearing))),
+                files=int64s(np.flatnonzero(flags(bearing))),
             ),
             Needed(
                 DV,
                 layout.paths(strings([path for path, _, _ in pairs]), location),
                 int64s([size for _, size, _ in pairs]),
                 exact=True,
-                files=row_numbers([row for _, _, row in pairs]),
+                files=int64s([row for _, _, row in pairs]),
             ),
         ]
     )
@@ -97,14 +97,8 @@ def remedies(snapshot: IcebergSnapshot, kinds: Collection[str], back_to: int | N
     del snapshot
     found = []
     if back_to is not None:
-        found.append(
-            Repair(
-                f"Roll back to snapshot {back_to}, which needs none of the damaged files and whose own files "
-                "all exist.",
-                f"CALL system.rollback_to_snapshot(table => 'NAMESPACE.TABLE', snapshot_id => {back_to})",
-                f"What was committed after snapshot {back_to}.",
-            )
-        )
+        command = f"CALL system.rollback_to_snapshot(table => 'NAMESPACE.TABLE', snapshot_id => {back_to})"
+        found.append(going_back("Roll back to", f"snapshot {back_to}", command))
     if DATA in kinds:
         found.append(
             Repair(

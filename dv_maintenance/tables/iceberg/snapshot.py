@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from dv_maintenance.dv import DeletionVector
 from dv_maintenance.errors import DamagedTableError, UsageError
-from dv_maintenance.files.arrays import int64s
+from dv_maintenance.files.arrays import integer
 from dv_maintenance.tables.iceberg.layout import Layout
 from dv_maintenance.tables.iceberg.log.manifests import ManifestEntries, placed, read_entries
 from dv_maintenance.tables.iceberg.log.metadata import Metadata, SnapshotEntry, load_metadata
@@ -168,7 +168,7 @@ def _times(metadata: Metadata) -> dict[int, int]:
 def _warnings(deletes: Deletes, found: Matched) -> list[str]:
     warnings = []
     if deletes.equality:
-        files = int(pc.sum(pc.greater(found.files["equality_deletes"], int64s([0])[0])).as_py() or 0)
+        files = int(pc.sum(pc.greater(found.files["equality_deletes"], integer(0))).as_py() or 0)
         rows = sum(each.rows for each in deletes.equality)
         warnings.append(
             f"{count(len(deletes.equality), 'equality delete file')} with {count(rows, 'row')}, for "

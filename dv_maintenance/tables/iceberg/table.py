@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
-from dv_maintenance.errors import DvMaintenanceError, RefusedError, UsageError
+from dv_maintenance.errors import DvMaintenanceError, UsageError
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables.binding import Receiver, deferred
 from dv_maintenance.tables.iceberg.layout import Layout
 from dv_maintenance.tables.iceberg.log.strictness import strict_faults
 from dv_maintenance.tables.iceberg.snapshot import load_snapshot
 from dv_maintenance.tables.registry import Location
+from dv_maintenance.tables.table import refusal_of_rewrites
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -93,12 +94,7 @@ class IcebergTable:
 
     check_writable = _of_layout(writable.check_writable)
 
-    def engine_only_reason(self, snapshot: IcebergSnapshot) -> str | None:
-        try:
-            self.check_writable(snapshot, "rewrite")
-        except RefusedError as error:
-            return str(error)
-        return None
+    engine_only_reason = refusal_of_rewrites
 
     scan_tasks = _of_layout(tasks.scan_tasks)
     may_match = _of_layout(skipping.may_match)

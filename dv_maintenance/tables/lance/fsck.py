@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from dv_maintenance.dv import lance
 from dv_maintenance.files.arrays import int64s, strings
-from dv_maintenance.tables.fsck import DATA, DV, INDEX, Needed, Repair, needed
+from dv_maintenance.tables.fsck import DATA, DV, INDEX, Needed, Repair, going_back, needed
 from dv_maintenance.tables.lance.commit.indices import SYSTEM
 from dv_maintenance.tables.lance.layout import data_path, deletion_path, index_path
 from dv_maintenance.tables.model import FileKey
@@ -104,11 +104,6 @@ def remedies(
             )
         )
     if back_to is not None:
-        found.append(
-            Repair(
-                f"Restore version {back_to}, which needs none of the damaged files and whose own files all exist.",
-                f"lance.dataset({storage.uri!r}, version={back_to}).restore()",
-                f"What was committed after version {back_to}.",
-            )
-        )
+        command = f"lance.dataset({storage.uri!r}, version={back_to}).restore()"
+        found.append(going_back("Restore", f"version {back_to}", command))
     return tuple(found)

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dv_maintenance.errors import DamagedTableError
-from dv_maintenance.files.arrays import bools, flags, int64s, numbers, strings
+from dv_maintenance.files.arrays import bools, flags, int64s, numbers, strings, text
 from dv_maintenance.tables.file_log import FILE_CHANGES, FileCommit, FileLog
 from dv_maintenance.tables.paimon.layout import Layout, table_layout
 from dv_maintenance.tables.paimon.log.history import DvDifference, Dvs, SnapshotReader
@@ -26,7 +26,6 @@ from dv_maintenance.tables.paimon.log.snapshots import USER, SnapshotFile, read_
 from dv_maintenance.tables.paimon.rows.evolution import anchors
 from dv_maintenance.tables.paimon.rows.files import counted, paths, visible
 from dv_maintenance.tables.paimon.rows.partitions import Partitions
-from dv_maintenance.tables.paimon.scalars import text
 from dv_maintenance.tables.parallel import in_parallel
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dv_maintenance.files.arrays import combined, flags, int64s, strings
-from dv_maintenance.tables.fsck import DATA, DV, INDEX, WAITING, Needed, Repair, needed, row_numbers
+from dv_maintenance.tables.fsck import DATA, DV, INDEX, WAITING, Needed, Repair, going_back, needed
 from dv_maintenance.tables.paimon.log.index_manifest import DELETION_VECTORS
 from dv_maintenance.tables.paimon.rows.evolution import PARTS_OF
 
@@ -28,7 +28,7 @@ def needed_files(snapshot: PaimonSnapshot) -> pa.Table:
     paths = combined(files["path"])
     of = combined(parts[PARTS_OF]) if parts.num_rows else strings([])
     # If several files together hold the same rows, the size in `files` is their total.
-    alone = row_numbers(np.flatnonzero(~flags(pc.is_in(paths, value_set=of))))
+    alone = int64s(np.flatnonzero(~flags(pc.is_in(paths, value_set=of))))
     whole = files.take(alone)
     anchors = pc.index_in(of, value_set=paths).cast(pa.int64())
     bearing = pc.is_valid(files["dv_file"])
@@ -37,15 +37,15 @@ def needed_files(snapshot: PaimonSnapshot) -> pa.Table:
     others = [each for each in snapshot.index.files if each.kind != DELETION_VECTORS]
     return needed(
         [
-            Needed(DATA, _paths(whole), _sizes(whole), exact=True, files=alone),
-            Needed(DATA, _paths(parts), _sizes(parts), exact=True, files=anchors),
-            Needed(WAITING, _paths(hidden), _sizes(hidden), exact=True, files=None),
+            Needed(DATA, whole["path"], whole["size"], exact=True, files=alone),
+            Needed(DATA, parts["path"], parts["size"], exact=True, files=anchors),
+            Needed(WAITING, hidden["path"], hidden["size"], exact=True, files=None),
             Needed(
                 DV,
                 dv_files,
                 int64s([sizes.get(path) for path in dv_files.to_pylist()]),
                 exact=True,
-                files=row_numbers(np.flatnonzero(flags(bearing))),
+                files=int64s(np.flatnonzero(flags(bearing))),
             ),
             Needed(
                 INDEX,
@@ -58,27 +58,13 @@ def needed_files(snapshot: PaimonSnapshot) -> pa.Table:
     )
 
 
-def _paths(files: pa.Table) -> pa.ChunkedArray:
-    return files["path"]
-
-
-def _sizes(files: pa.Table) -> pa.ChunkedArray:
-    return files["size"]
-
-
 def remedies(snapshot: PaimonSnapshot, kinds: Collection[str], back_to: int | None) -> tuple[Repair, ...]:
     """See ``FsckTable``."""
     del snapshot
     found = []
     if back_to is not None:
-        found.append(
-            Repair(
-                f"Roll back to snapshot {back_to}, which needs none of the damaged files and whose own files "
-                "all exist.",
-                f"CALL sys.rollback(table => 'DATABASE.TABLE', version => '{back_to}')",
-                f"What was committed after snapshot {back_to}.",
-            )
-        )
+        command = f"CALL sys.rollback(table => 'DATABASE.TABLE', version => '{back_to}')"
+        found.append(going_back("Roll back to", f"snapshot {back_to}", command))
     if DATA in kinds or WAITING in kinds:
         found.append(
             Repair(

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, ClassVar
 
-from dv_maintenance.errors import DvMaintenanceError, RefusedError
+from dv_maintenance.errors import DvMaintenanceError
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables.binding import Receiver, deferred
 from dv_maintenance.tables.guard import VACUUM_DEFAULTS, VacuumRequest
 from dv_maintenance.tables.paimon.layout import Layout, table_layout
 from dv_maintenance.tables.paimon.snapshot import load_snapshot
 from dv_maintenance.tables.rows import DeletesOnly
+from dv_maintenance.tables.table import refusal_of_rewrites
 from dv_maintenance.tables.versions import NumberedVersions
 
 if TYPE_CHECKING:
@@ -95,12 +96,7 @@ class PaimonTable(NumberedVersions, DeletesOnly):
             return run.check_cleanable(self.layout)
         return writable.check_writable(self.layout, snapshot, operation)
 
-    def engine_only_reason(self, snapshot: PaimonSnapshot) -> str | None:
-        try:
-            self.check_writable(snapshot, "rewrite")
-        except RefusedError as error:
-            return str(error)
-        return None
+    engine_only_reason = refusal_of_rewrites
 
     scan_tasks = _of_layout(tasks.scan_tasks)
     rewrite_tasks = _of_layout(rewrite_tasks.rewrite_tasks)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow.compute as pc
 
 from dv_maintenance.errors import RefusedError
+from dv_maintenance.files.arrays import integer
 from dv_maintenance.remedies import Remedy, run
 from dv_maintenance.tables.paimon.features import check_rows_readable
 from dv_maintenance.tables.paimon.log.index_manifest import DELETION_VECTORS
@@ -14,7 +15,6 @@ from dv_maintenance.tables.paimon.rows import keyed, lineage
 from dv_maintenance.tables.paimon.rows.formats import WRITTEN, codec_of, format_of
 from dv_maintenance.tables.paimon.rows.tasks import check_opened
 from dv_maintenance.tables.paimon.rows.types import parts_of
-from dv_maintenance.tables.paimon.scalars import integer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from support.raw_log import PROTOCOL, Action, RawLog, add, dv, metadata, remove
 
 from dv_maintenance.errors import DamagedTableError
+from dv_maintenance.files.arrays import int64s, strings
 from dv_maintenance.tables.delta.load import load_snapshot
-from dv_maintenance.tables.delta.log.columns import int64s, maps, num_records, strings
+from dv_maintenance.tables.delta.log.columns import maps, num_records
 from dv_maintenance.tables.delta.log.fingerprints import fingerprints
 from dv_maintenance.tables.delta.log.replay import full_state, tombstones
 from dv_maintenance.tables.delta.rows.files import duplicate_paths

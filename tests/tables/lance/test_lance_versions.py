@@ -184,7 +184,7 @@ def test_object_storage_is_asked_once(s3: tuple[str, dict[str, str]], monkeypatc
     storage = Storage(f"{uri}/versions/many", options)
     put(storage, *range(1, 6))
     names = [manifest_name(n, "V2") for n in range(5, 0, -1)]
-    monkeypatch.setattr("dv_maintenance.storage._PAGE", 2)
+    monkeypatch.setattr("dv_maintenance.storage.reading.PAGE", 2)
     assert storage.first_names("_versions") == (tuple(names[:2]), False)
     assert storage.first_names("_vers") == ((), True)
     assert latest_version(storage) == 5

@@ -12,8 +12,8 @@ import orjson
 import pyarrow.compute as pc
 
 from dv_maintenance.errors import DamagedTableError
+from dv_maintenance.files.arrays import strings
 from dv_maintenance.tables.delta.commit.live_file import LiveFile
-from dv_maintenance.tables.delta.log.columns import strings
 from dv_maintenance.tables.delta.log.replay import replay
 
 if TYPE_CHECKING:

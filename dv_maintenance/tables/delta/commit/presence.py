@@ -11,7 +11,7 @@ from dv_maintenance.storage import RawName
 from dv_maintenance.tables.delta.rows.tasks import dv_ref
 
 if TYPE_CHECKING:
-    from dv_maintenance.storage import FileInfo, Storage
+    from dv_maintenance.storage import Storage
     from dv_maintenance.tables.delta.commit.live_file import LiveFile
 
 _HEAD_THREADS: Final = 16
@@ -51,7 +51,7 @@ def presence_of(storage: Storage, files: Iterable[LiveFile], *, data: bool = Tru
             least[path] = max(least.get(path, 0), (ref.offset or 0) + ref.size + _DV_FRAME)
     paths = [*exact, *(path for path in least if path not in exact)]
     with ThreadPoolExecutor(_HEAD_THREADS) as pool:
-        found = dict(zip(paths, pool.map(lambda path: _head(storage, path), paths), strict=True))
+        found = dict(zip(paths, pool.map(storage.info, paths), strict=True))
     wrong = {
         path: f"{path} has {info.size} bytes, but the log says {'' if path in exact else 'at least '}"
         f"{exact.get(path, least.get(path))}"
@@ -70,10 +70,3 @@ def listed(paths: Iterable[str]) -> str:
     shown = list(paths)
     more = f" and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else ""
     return ", ".join(shown[:_SHOWN]) + more
-
-
-def _head(storage: Storage, path: str) -> FileInfo | None:
-    try:
-        return storage.head(path)
-    except FileNotFoundError:
-        return None

@@ -6,7 +6,6 @@ In each attempt the caller's ``compose`` decides what to commit. ``tables/publis
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
@@ -30,7 +29,7 @@ from dv_maintenance.tables.delta.permissions import check_permitted
 from dv_maintenance.tables.delta.rows.row_tracking import PRESERVED, stored_columns
 from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
 from dv_maintenance.tables.publish import Overtaken, Published, Rules
-from dv_maintenance.units import parse_count
+from dv_maintenance.units import epoch_millis, parse_count
 
 _log = logging.getLogger(__name__)
 
@@ -145,7 +144,7 @@ class _Rules(Rules[Draft]):
         return draft
 
     def create(self, draft: Draft) -> int:
-        now = time.time_ns() // 1_000_000
+        now = epoch_millis()
         times = commit_times(self.protocol, self.metadata, self.since.in_commit_timestamp, now)
         body = commit_body({**times, **draft.info, "txnId": self.transaction}, draft.actions)
         version = self.since.version + 1

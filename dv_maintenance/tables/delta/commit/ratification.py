@@ -85,8 +85,8 @@ def _is_ours(storage: RatifiedStorage, commit: StagedCommit, body: bytes) -> boo
     Raises StorageUnavailableError if that can't be told.
     """
     latest = storage.latest()
-    if (held := storage.known.held.get(commit.version)) is not None:
-        return held.name == commit.name
+    if (known := storage.known.unpublished.get(commit.version)) is not None:
+        return known.name == commit.name
     if latest >= commit.version:
         with suppress(FileNotFoundError):
             return Storage.get(storage, _place(commit.version)) == body
@@ -125,14 +125,14 @@ def torn_copies(storage: Storage) -> tuple[int, ...]:
 def _publish(storage: RatifiedStorage, dry_run: bool = False) -> PublishReport:
     now = storage.known
     done: dict[str, list[int]] = {"copied": [], "replaced": [], "right": []}
-    for version in sorted(now.held):
+    for version in sorted(now.unpublished):
         # As ratified, whatever the log has.
         body = b"" if version in storage.verified else storage.get(_place(version))
         done["right" if version in storage.verified else _copy(storage, version, body, dry_run)].append(version)
         if not dry_run:
             storage.verified.add(version)
-    if now.held and not dry_run:
-        storage.answered(storage.catalog.report(max(now.held)))
+    if now.unpublished and not dry_run:
+        storage.answered(storage.catalog.report(max(now.unpublished)))
     return PublishReport(now.latest, dry_run, *map(tuple, done.values()))
 
 
@@ -157,7 +157,7 @@ def _copy(storage: RatifiedStorage, version: int, body: bytes, dry_run: bool) ->
 
 def _is_published(storage: RatifiedStorage, version: int) -> bool:
     """Whether the log itself has the commit of a version, as it was ratified. Raises StorageError."""
-    if version not in storage.known.held or version in storage.verified:
+    if version not in storage.known.unpublished or version in storage.verified:
         return Storage.exists(storage, _place(version))
     try:
         return Storage.get(storage, _place(version)) == storage.get(_place(version))

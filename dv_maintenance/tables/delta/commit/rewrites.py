@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -11,6 +10,7 @@ import pyarrow.compute as pc
 
 from dv_maintenance.dv import DeletionVector, DvDescriptor
 from dv_maintenance.errors import DamagedTableError
+from dv_maintenance.files.arrays import strings
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables.columns import path_of
 from dv_maintenance.tables.delta.commit.conflicts import Since, layout_change, lost_replacements
@@ -20,7 +20,6 @@ from dv_maintenance.tables.delta.commit.publish import Draft, operation_info, pu
 from dv_maintenance.tables.delta.commit.rebase import Rebase, takes_dvs
 from dv_maintenance.tables.delta.load import load_snapshot
 from dv_maintenance.tables.delta.log.actions import Action, Metadata
-from dv_maintenance.tables.delta.log.columns import strings
 from dv_maintenance.tables.delta.rows.clustering import clustering_columns, new_unit, shared_unit
 from dv_maintenance.tables.delta.rows.compaction_tags import compaction_tags
 from dv_maintenance.tables.delta.rows.layout import file_tags
@@ -35,6 +34,7 @@ from dv_maintenance.tables.publish import before_the_commit
 from dv_maintenance.tables.staying import Stay, outcome_of
 from dv_maintenance.tables.table import CommitOutcome, Replacement
 from dv_maintenance.tables.work import OutputFile
+from dv_maintenance.units import epoch_millis
 
 _REASONS_SHOWN: Final = 3
 _NONE: Final = DeletionVector.empty()
@@ -85,7 +85,7 @@ class _Commit:
     replacements: Sequence[Replacement]
     operation: Mapping[str, Any]
     live: Mapping[FileKey, LiveFile]
-    deleted_at: int = field(default_factory=lambda: time.time_ns() // 1_000_000)
+    deleted_at: int = field(default_factory=epoch_millis)
     stay: dict[str, Stay[LiveFile]] = field(default_factory=dict)
     lost: dict[str, str] = field(default_factory=dict)
     rebase: Rebase = field(init=False)

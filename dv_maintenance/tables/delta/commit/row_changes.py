@@ -9,9 +9,7 @@ operation (Delta's isolation level WriteSerializable).
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -19,7 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dv_maintenance.dv import DeletionVector
-from dv_maintenance.errors import DamagedTableError, RefusedError, VerificationError
+from dv_maintenance.errors import DamagedTableError, RefusedError
+from dv_maintenance.files.arrays import strings
 from dv_maintenance.files.parquet_footer import read_footer
 from dv_maintenance.storage import RawName, Storage
 from dv_maintenance.tables.delta.commit.conflicts import Since
@@ -31,7 +30,6 @@ from dv_maintenance.tables.delta.commit.row_metrics import Deletion, metrics_of,
 from dv_maintenance.tables.delta.load import load_snapshot
 from dv_maintenance.tables.delta.log.actions import Action
 from dv_maintenance.tables.delta.log.bulk import dv_id
-from dv_maintenance.tables.delta.log.columns import strings
 from dv_maintenance.tables.delta.log.segment import read_commit
 from dv_maintenance.tables.delta.rows.clustering import clustering_columns
 from dv_maintenance.tables.delta.rows.layout import file_tags
@@ -41,12 +39,12 @@ from dv_maintenance.tables.delta.rows.stats import stats_json
 from dv_maintenance.tables.delta.rows.tasks import dv_ref, log_path
 from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
 from dv_maintenance.tables.dv_codecs import load
+from dv_maintenance.tables.gates import check_stored, wrong
 from dv_maintenance.tables.model import FileKey, parse_partition
 from dv_maintenance.tables.publish import before_the_commit
 from dv_maintenance.tables.rows import AddedFile, ChangesOutcome, DeletedRows, RowChanges, rehearsed
-from dv_maintenance.tables.work import OutputFile
+from dv_maintenance.units import epoch_millis
 
-_HEAD_THREADS: Final = 16
 _NONE: Final = DeletionVector.empty()
 
 
@@ -104,7 +102,7 @@ class _Commit:
     operation: Mapping[str, Any]
     reads: Callable[[DeltaSnapshot], bool]
     live: Mapping[FileKey, LiveAdd]
-    deleted_at: int = field(default_factory=lambda: time.time_ns() // 1_000_000)
+    deleted_at: int = field(default_factory=epoch_millis)
     outcome: ChangesOutcome = field(default_factory=lambda: ChangesOutcome(None, 0))
     dvs: CommitDvs = field(init=False)
     _read: dict[FileKey, DeletionVector] = field(default_factory=dict)
@@ -123,39 +121,19 @@ class _Commit:
         """Refuse changes that can't be right, whatever other writers commit."""
         keys = [each.key for each in self.changes.deleted]
         if len(set(keys)) < len(keys):
-            raise self._wrong("two deletions share a file")
+            raise wrong(self.base, "two deletions share a file")
         if missing := [key.path for key in keys if key not in self.live]:
-            raise self._wrong(f"{missing[0]} is not live with the deletion vector it was read with")
+            raise wrong(self.base, f"{missing[0]} is not live with the deletion vector it was read with")
         for each in self.changes.deleted:
             known = self.live[each.key].physical_rows if each.rows is None else each.rows
             if each.positions is not None and not _within(each.positions, known):
                 known = self._counted(each.key)
             if each.positions is not None and not _within(each.positions, known):
-                raise self._wrong(f"{each.key.path}: the rows to delete are not among its {known} rows")
+                raise wrong(self.base, f"{each.key.path}: the rows to delete are not among its {known} rows")
         outputs = [each.output for each in (*self.changes.added, *self.changes.change_files)]
         if len({output.uri for output in outputs}) < len(outputs):
-            raise self._wrong("two new files share a name")
-        with ThreadPoolExecutor(_HEAD_THREADS) as pool:
-            for problem in pool.map(self._problem, outputs):
-                if problem is not None:
-                    raise self._wrong(problem)
-
-    def _problem(self, output: OutputFile) -> str | None:
-        path = self.storage.path_of_uri(output.uri)
-        try:
-            size = self.storage.head(path).size
-        except FileNotFoundError:
-            return f"the new file {path} does not exist"
-        return None if size == output.size else f"the new file {path} has {size} bytes, not {output.size}"
-
-    def _wrong(self, what: str) -> VerificationError:
-        return VerificationError(
-            what,
-            table=self.base.table,
-            version=self.base.version,
-            done="new files may have been written, nothing was committed",
-            next_step="report this; vacuum deletes the files that no commit names",
-        )
+            raise wrong(self.base, "two new files share a name")
+        check_stored(self.storage, self.base, outputs)
 
     # -- one attempt -----------------------------------------------------------------------------------------------
 
@@ -269,7 +247,7 @@ class _Commit:
         fresh = each.positions - taken
         if len(fresh) < len(each.positions):
             if now is before:
-                raise self._wrong(f"{each.key.path}: rows to delete were deleted when it was read")
+                raise wrong(self.base, f"{each.key.path}: rows to delete were deleted when it was read")
             if self.name != "DELETE":
                 raise _Conflict(f"another writer deleted rows of {each.key.path} that this operation changes")
         if not fresh:

@@ -10,7 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dv_maintenance.errors import DamagedTableError
-from dv_maintenance.tables.delta.log.columns import bools, int32s, int64s, maps, null_column, num_records, strings
+from dv_maintenance.files.arrays import bools, int32s, int64s, null_column, strings
+from dv_maintenance.tables.delta.log.columns import maps, num_records
 
 _MAP: Final = pa.map_(pa.string(), pa.string())
 

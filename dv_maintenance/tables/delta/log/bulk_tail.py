@@ -13,10 +13,9 @@ import numpy as np
 import pyarrow as pa
 
 from dv_maintenance.errors import DamagedTableError
-from dv_maintenance.files.arrays import taken
+from dv_maintenance.files.arrays import bools, numbers, taken
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables.delta.log.bulk import ADD_TYPES, REMOVE_TYPES, bulk_table, dv_ids
-from dv_maintenance.tables.delta.log.columns import bools, numbers
 from dv_maintenance.tables.delta.log.fingerprints import among, fingerprints
 from dv_maintenance.tables.delta.log.json_columns import KINDS, parse_columns, well_formed
 from dv_maintenance.tables.delta.log.segment import CommitFile, parse_actions, read_texts

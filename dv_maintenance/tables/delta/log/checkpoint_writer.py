@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -22,7 +21,7 @@ from dv_maintenance.tables.delta.log.segment import checkpoint_path, complete_ch
 from dv_maintenance.tables.delta.log.strictness import is_object
 from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
 from dv_maintenance.tables.delta.vacuum.retention import DEFAULT_RETENTION, RETENTION, interval_millis
-from dv_maintenance.units import parse_count
+from dv_maintenance.units import epoch_millis, parse_count
 
 _BATCH: Final = 65_536  # rows that are spread over the checkpoint's columns at a time
 _ROW_GROUP: Final = 262_144
@@ -84,7 +83,7 @@ def write_checkpoint(
     if snapshot.segment.checkpoint_version == snapshot.version:
         return
     state = full_state(storage, snapshot)
-    cutoff = _cutoff(snapshot, time.time_ns() // 1_000_000 if now is None else now)
+    cutoff = _cutoff(snapshot, epoch_millis(now))
     path = checkpoint_path(snapshot.version)
     rows, data = _encode(state, snapshot, cutoff)
     try:

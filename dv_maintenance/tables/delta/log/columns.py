@@ -10,21 +10,7 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from dv_maintenance.files.arrays import bools, flags, int32s, int64s, null_column, numbers, strings, valid_bits
-
-__all__ = [
-    "bools",
-    "flags",
-    "int32s",
-    "int64s",
-    "maps",
-    "null_column",
-    "num_records",
-    "numbers",
-    "string_layout",
-    "strings",
-    "unaligned_words",
-]
+from dv_maintenance.files.arrays import flags, int32s, strings, valid_bits
 
 
 def maps(values: Sequence[dict[str, str | None] | None]) -> pa.MapArray:

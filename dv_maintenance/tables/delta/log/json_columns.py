@@ -16,17 +16,10 @@ import orjson
 import pyarrow as pa
 
 from dv_maintenance.errors import DamagedTableError
+from dv_maintenance.files.arrays import bools, flags, int32s, strings
 from dv_maintenance.tables.delta.log.actions import Action
 from dv_maintenance.tables.delta.log.bulk import ADD_TYPES, REMOVE_TYPES
-from dv_maintenance.tables.delta.log.columns import (
-    bools,
-    flags,
-    int32s,
-    num_records,
-    string_layout,
-    strings,
-    unaligned_words,
-)
+from dv_maintenance.tables.delta.log.columns import num_records, string_layout, unaligned_words
 from dv_maintenance.tables.delta.log.segment import parse_actions
 
 KINDS: Final = ("add", "remove")

@@ -7,7 +7,6 @@ deleted as a whole or not at all. (protocol: Checkpoint Protection; the cutoff i
 from __future__ import annotations
 
 import re
-import time
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -27,7 +26,7 @@ from dv_maintenance.tables.delta.log.timeline import modified_times
 from dv_maintenance.tables.delta.permissions import check_permitted
 from dv_maintenance.tables.delta.vacuum.retention import interval_millis
 from dv_maintenance.tables.reports import CheckpointReport
-from dv_maintenance.units import parse_count
+from dv_maintenance.units import epoch_millis, parse_count
 
 if TYPE_CHECKING:
     from dv_maintenance.storage import FileInfo, Storage
@@ -139,7 +138,7 @@ def checkpoint(
     check_writable(storage, snapshot, "log")
     if clean_log:
         check_permitted(storage, "clean_log")
-    cutoff = _cutoff(snapshot, time.time_ns() // 1_000_000 if now is None else now) if clean_log else None
+    cutoff = _cutoff(snapshot, epoch_millis(now)) if clean_log else None
     before = log_files(storage).checkpoints
     damaged = _damaged(storage, snapshot)
     present = snapshot.version in before and not damaged
@@ -222,10 +221,10 @@ def _cutoff(snapshot: DeltaSnapshot, now: int) -> int:
 
 def _first_kept(listed: LogFiles, cutoff: int, protected: int, storage: Storage) -> int | None:
     """The version that the log will begin with; ``None`` if nothing may be deleted."""
-    held = storage.known.held if isinstance(storage, RatifiedStorage) else ()
+    unpublished = storage.known.unpublished if isinstance(storage, RatifiedStorage) else ()
     commits = [CommitFile(info.path, at, at, info.modified) for at, info in sorted(listed.commits.items())]
     # Without its commit file, the time of a version is unknown. It precedes every version that has one.
     times = modified_times(commits)
     old = [at for at in listed.checkpoints if at >= protected and times.get(at, 0) < cutoff]
     # A catalog still names the files of what it holds.
-    return max((at for at in old if not held or at <= min(held)), default=None)
+    return max((at for at in old if not unpublished or at <= min(unpublished)), default=None)

@@ -32,7 +32,7 @@ _ABOUT: Final = re.compile(rf"{_LOG}/(?:\d{{20}}\.)?(\d{{20}})\.(?:json|crc|comp
 
 
 @dataclass(frozen=True, slots=True)
-class HeldCommit:
+class UnpublishedCommit:
     """A ratified commit that the catalog still names. ``name``: in ``_staged_commits``. ``modified``: epoch
     milliseconds.
     """
@@ -44,12 +44,12 @@ class HeldCommit:
 
 @dataclass(frozen=True, slots=True)
 class Ratified:
-    """What the catalog says. ``latest``: the newest version. ``held``: by version, in any order. ``allowed``: the
-    maintenance that it permits, by its own names.
+    """What the catalog says. ``latest``: the newest version. ``unpublished``: by version, in any order. ``allowed``:
+    the maintenance that it permits, by its own names.
     """
 
     latest: int
-    held: Mapping[int, HeldCommit] = field(default_factory=dict)
+    unpublished: Mapping[int, UnpublishedCommit] = field(default_factory=dict)
     allowed: frozenset[str] = frozenset()
 
 
@@ -183,10 +183,10 @@ class RatifiedStorage(Storage):
     def answered(self, found: Ratified) -> Ratified:
         """Take an answer of the catalog for what is true now. Raises DamagedTableError."""
         self._answer = found
-        versions = sorted(found.held)
+        versions = sorted(found.unpublished)
         if versions and versions != list(range(versions[0], found.latest + 1)):
             raise self._damaged(f"the catalog names commits {versions}, but {found.latest} as the newest version")
-        for each in found.held.values():
+        for each in found.unpublished.values():
             if each.name in {"", ".", ".."} or "/" in each.name or "\\" in each.name:
                 raise self._damaged(f"the catalog names a commit {each.name!r}, which is not the name of a file")
         return found
@@ -196,15 +196,15 @@ class RatifiedStorage(Storage):
             f"{self.catalog.name}: {what}", table=self.uri, next_step="ask the operator of the catalog"
         )
 
-    def _stored(self, path: str) -> tuple[str, HeldCommit | None]:
-        """Where the bytes of a path are, and the held commit that they must be."""
+    def _stored(self, path: str) -> tuple[str, UnpublishedCommit | None]:
+        """Where the bytes of a path are, and the unpublished commit that they must be."""
         if (match := _COMMIT.fullmatch(path)) is None:
             return path, None
         now, version = self.known, int(match[1])
         if version > now.latest:
             raise FileNotFoundError(path)
-        held = now.held.get(version)
-        return (path, None) if held is None else (STAGED + held.name, held)
+        commit = now.unpublished.get(version)
+        return (path, None) if commit is None else (STAGED + commit.name, commit)
 
     def list(self, prefix: str = "", *, after: str | None = None, staged: bool = False) -> list[FileInfo]:
         if prefix != _LOG:
@@ -221,10 +221,10 @@ class RatifiedStorage(Storage):
                 table=self.uri,
                 next_step="the table was registered with its history: commit to it once through the catalog",
             )
-        for version, held in now.held.items():
+        for version, commit in now.unpublished.items():
             path = f"{_LOG}/{version:020d}.json"
             if after is None or path > after:
-                found[path] = FileInfo(path, held.size, held.modified)
+                found[path] = FileInfo(path, commit.size, commit.modified)
         return [found[path] for path in sorted(found.keys() - above)]
 
     def staged(self) -> Iterator[tuple[int, str]]:
@@ -234,31 +234,31 @@ class RatifiedStorage(Storage):
                 yield int(info.path[len(STAGED) :][:20]), info.path
 
     def get(self, path: str) -> bytes:
-        place, held = self._stored(path)
-        if held is None:
+        place, commit = self._stored(path)
+        if commit is None:
             return super().get(place)
         with self._must_exist(place):
             data = super().get(place)
-        self._check(place, len(data), held)
+        self._check(place, len(data), commit)
         return data
 
     def get_range(self, path: str, start: int, length: int) -> bytes:
         return super().get_range(self._whole(path), start, length)
 
     def head(self, path: str) -> FileInfo:
-        place, held = self._stored(path)
-        return super().head(place) if held is None else FileInfo(path, held.size, held.modified)
+        place, commit = self._stored(path)
+        return super().head(place) if commit is None else FileInfo(path, commit.size, commit.modified)
 
     def open_input(self, path: str, size: int | None = None) -> pa.NativeFile:
         return super().open_input(self._whole(path), size)
 
     def _whole(self, path: str) -> str:
         """Where the bytes of a path are. All of them are there: who reads a part could not tell."""
-        place, held = self._stored(path)
-        if held is not None:
+        place, commit = self._stored(path)
+        if commit is not None:
             with self._must_exist(place):
                 size = super().head(place).size
-            self._check(place, size, held)
+            self._check(place, size, commit)
         return place
 
     @contextmanager
@@ -268,9 +268,9 @@ class RatifiedStorage(Storage):
         except FileNotFoundError:
             raise self._damaged(f"{place} does not exist, but the catalog names it as a ratified commit") from None
 
-    def _check(self, place: str, size: int, held: HeldCommit) -> None:
-        if size != held.size:
-            raise self._damaged(f"{place} has {size} bytes, not the {held.size} that were ratified")
+    def _check(self, place: str, size: int, commit: UnpublishedCommit) -> None:
+        if size != commit.size:
+            raise self._damaged(f"{place} has {size} bytes, not the {commit.size} that were ratified")
 
     # -- writing -----------------------------------------------------------------------------------------------
 

@@ -18,13 +18,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dv_maintenance.files.arrays import int64s, taken
+from dv_maintenance.files.arrays import bools, flags, integer, null_column, taken
 from dv_maintenance.files.arrays import numbers as flat
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables.delta.log.actions import Metadata, Protocol, Transaction
 from dv_maintenance.tables.delta.log.bulk import ADD_TYPES, REMOVE_TYPES, dv_ids
 from dv_maintenance.tables.delta.log.checkpoint import Checkpoint, read_checkpoint
-from dv_maintenance.tables.delta.log.columns import bools, flags, null_column
 from dv_maintenance.tables.delta.log.fingerprints import among, fingerprints
 from dv_maintenance.tables.delta.log.segment import CommitFile, LogSegment, read_commits
 from dv_maintenance.tables.delta.log.tail import Keys, Newer, Tail, key_strings
@@ -112,7 +111,7 @@ def tombstone_table(removes: pa.Table) -> pa.Table:
             "path": removes["path"],
             "dv_id": dv_ids(removes["deletionVector"]),
             "dv": dv_column(removes["deletionVector"]),
-            "deletion_timestamp": pc.fill_null(when, int64s([0])[0]),
+            "deletion_timestamp": pc.fill_null(when, integer(0)),
             "size": removes["size"],
             "data_change": removes["dataChange"],
         }

@@ -142,10 +142,8 @@ def stamp(storage: Storage, version: int) -> str | None:
     """The stamp of a commit; ``None`` if it was cleaned up. Raises StorageError."""
     if isinstance(storage, RatifiedStorage):
         return storage.stamp
-    try:
-        return stamp_of(storage.head(commit_path(version)))
-    except FileNotFoundError:
-        return None
+    found = storage.info(commit_path(version))
+    return None if found is None else stamp_of(found)
 
 
 def segment(

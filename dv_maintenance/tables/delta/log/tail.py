@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dv_maintenance.errors import DamagedTableError
+from dv_maintenance.files.arrays import strings
 from dv_maintenance.tables.delta.log.actions import Metadata, Protocol, Transaction, parse_domain, parse_transaction
 from dv_maintenance.tables.delta.log.bulk import ADD_TYPES, REMOVE_TYPES, bulk_table, dv_id
-from dv_maintenance.tables.delta.log.columns import strings
 from dv_maintenance.tables.delta.log.fingerprints import fingerprints
 
 

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
+from dv_maintenance.files.arrays import int32s, numbers, strings
 from dv_maintenance.tables.bounds import columns_of, table_of
 from dv_maintenance.tables.columns import field_at, path_of
-from dv_maintenance.tables.delta.log.columns import int32s, numbers, strings
 from dv_maintenance.tables.delta.log.replay import replay
 from dv_maintenance.tables.delta.rows.partitions import is_local_time, partition_columns
 from dv_maintenance.tables.delta.rows.schema import delta_kind

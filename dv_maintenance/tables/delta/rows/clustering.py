@@ -17,9 +17,8 @@ import orjson
 import pyarrow.compute as pc
 
 from dv_maintenance.errors import DamagedTableError
-from dv_maintenance.files.arrays import combined
+from dv_maintenance.files.arrays import combined, flags, numbers, strings
 from dv_maintenance.tables.columns import quoted
-from dv_maintenance.tables.delta.log.columns import flags, numbers, strings
 from dv_maintenance.tables.delta.rows.schema import physical_name
 from dv_maintenance.tables.delta.rows.shredded import may_be_shredded
 

@@ -9,10 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dv_maintenance.errors import DamagedTableError
-from dv_maintenance.files.arrays import combined
+from dv_maintenance.files.arrays import bools, combined, int32s, int64s, null_column, numbers
 from dv_maintenance.tables.delta.log.actions import Metadata
 from dv_maintenance.tables.delta.log.bulk import DV_TYPE, dv_ids
-from dv_maintenance.tables.delta.log.columns import bools, int32s, null_column, numbers
 from dv_maintenance.tables.delta.rows.partitions import partition_columns, partition_names
 from dv_maintenance.tables.model import FILES_SCHEMA
 
@@ -164,7 +163,7 @@ def sizes(adds: pa.Table) -> pa.ChunkedArray:
 def deleted_rows(adds: pa.Table) -> pa.ChunkedArray:
     """Cardinality of each file's DV, 0 without one. Raises DamagedTableError if a descriptor is invalid."""
     descriptors = adds["deletionVector"]
-    zeros = pa.Array.from_buffers(pa.int64(), len(adds), [None, pa.py_buffer(bytes(8 * len(adds)))])
+    zeros = int64s(np.zeros(len(adds), np.int64))
     if descriptors.null_count == len(adds):
         return pa.chunked_array([zeros])
     with_dv = adds.filter(descriptors.is_valid())

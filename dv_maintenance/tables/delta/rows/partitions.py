@@ -22,7 +22,8 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from dv_maintenance.errors import DamagedTableError
-from dv_maintenance.tables.delta.log.columns import int32s, numbers, string_layout, strings
+from dv_maintenance.files.arrays import int32s, numbers, strings
+from dv_maintenance.tables.delta.log.columns import string_layout
 from dv_maintenance.tables.model import NULL_PARTITION, hive_folder, partition_name
 from dv_maintenance.tables.partition_values import sql_type
 

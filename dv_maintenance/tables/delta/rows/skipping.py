@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-from dv_maintenance.tables.delta.log.columns import bools, int32s, numbers
+from dv_maintenance.files.arrays import bools, int32s, numbers
 from dv_maintenance.tables.delta.log.replay import replay
 from dv_maintenance.tables.delta.rows.partitions import constant, is_local_time, partition_columns
 from dv_maintenance.tables.delta.rows.schema import delta_kind, physical_name

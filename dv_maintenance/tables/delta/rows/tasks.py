@@ -13,11 +13,11 @@ import pyarrow.compute as pc
 
 from dv_maintenance.dv import DvDescriptor
 from dv_maintenance.errors import DamagedDeletionVectorError, DamagedTableError, RefusedError
+from dv_maintenance.files.arrays import strings
 from dv_maintenance.storage import RawName
 from dv_maintenance.tables.bins import taken
 from dv_maintenance.tables.columns import check_columns, path_of
 from dv_maintenance.tables.delta.features import check_schema
-from dv_maintenance.tables.delta.log.columns import strings
 from dv_maintenance.tables.delta.rows.clustering import clustering_columns, kept_number, new_number
 from dv_maintenance.tables.delta.rows.layout import file_schema, row_id_field, stores_partitions
 from dv_maintenance.tables.delta.rows.partitions import constants, hive_folder, partition_columns

@@ -27,7 +27,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dv_maintenance.errors import DvMaintenanceError, RefusedError
-from dv_maintenance.files.arrays import int64s, strings
+from dv_maintenance.files.arrays import integer, strings
 from dv_maintenance.remedies import Remedy, setting
 from dv_maintenance.storage import RawName, Storage
 from dv_maintenance.tables.delta.load import load_snapshot
@@ -72,7 +72,7 @@ def add_state(
 
 def inside(removed: pa.Table, cutoff: int) -> pa.ChunkedArray:
     """Which tombstones are inside the retention."""
-    return pc.greater_equal(removed["deletion_timestamp"], int64s([cutoff])[0])
+    return pc.greater_equal(removed["deletion_timestamp"], integer(cutoff))
 
 
 @dataclass(frozen=True, slots=True)

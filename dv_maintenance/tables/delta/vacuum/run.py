@@ -30,7 +30,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dv_maintenance.errors import DamagedTableError, DvMaintenanceError, StorageError
-from dv_maintenance.files.arrays import bools, combined, int64s, numbers
+from dv_maintenance.files.arrays import bools, combined, integer, numbers
 from dv_maintenance.storage import FileInfo, RawName
 from dv_maintenance.storage.failures import storage_failure
 from dv_maintenance.tables.delta.commit.presence import listed
@@ -230,13 +230,13 @@ class _Rules:
         recent = recent.filter(pc.invert(pc.is_in(recent["path"], value_set=combined(live))))
         if self.protected.reasons:
             names = recent["path"].to_pylist()
-            held = [self.protected.needed.why(path_of(self.storage, RawName(name))) is not None for name in names]
-            recent = recent.filter(bools(np.logical_not(held)))
+            needed = [self.protected.needed.why(path_of(self.storage, RawName(name))) is not None for name in names]
+            recent = recent.filter(bools(np.logical_not(needed)))
         # Not group_by: it imports pyarrow.dataset, and with it pandas.
         paths = combined(recent["path"]).dictionary_encode()
         last, size = np.zeros((2, len(paths.dictionary)), np.int64)
         np.maximum.at(last, numbers(paths.indices), numbers(combined(recent["deletion_timestamp"])))
-        np.maximum.at(size, numbers(paths.indices), numbers(combined(pc.fill_null(recent["size"], int64s([0])[0]))))
+        np.maximum.at(size, numbers(paths.indices), numbers(combined(pc.fill_null(recent["size"], integer(0)))))
         return by_day(last + self.kept_for, size)
 
     def unexplained(self, files: Sequence[ExpiredFile]) -> Sequence[ExpiredFile]:
@@ -345,7 +345,7 @@ def _stat(storage: Storage, paths: Sequence[str], seen: Mapping[str, FileInfo]) 
     yield from (seen[path] for path in paths if path in seen)
     if rest := [path for path in paths if path not in seen]:
         with ThreadPoolExecutor(_STAT_THREADS) as pool:
-            yield from filter(None, pool.map(lambda path: _head(storage, path), rest))
+            yield from filter(None, pool.map(storage.info, rest))
 
 
 def _stat_local(storage: Storage, path: str) -> FileInfo | None:
@@ -357,10 +357,3 @@ def _stat_local(storage: Storage, path: str) -> FileInfo | None:
         raise storage_failure(path, error, table=storage.uri) from error
     regular = stat.S_ISREG(found.st_mode)
     return FileInfo(path, found.st_size, found.st_mtime_ns // 1_000_000) if regular else None
-
-
-def _head(storage: Storage, path: str) -> FileInfo | None:
-    try:
-        return storage.head(path)
-    except FileNotFoundError:
-        return None

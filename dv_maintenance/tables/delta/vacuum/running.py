@@ -9,13 +9,12 @@ few.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from dv_maintenance.tables.delta.log.segment import commit_files, read_commits
-from dv_maintenance.units import parse_count
+from dv_maintenance.units import epoch_millis, parse_count
 
 if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
@@ -52,7 +51,7 @@ def marks_of(version: int, info: Mapping[str, Any]) -> tuple[VacuumMark, ...]:
             parameters = info.get("operationParameters")
             retention = _retention(parameters if isinstance(parameters, dict) else {})
             stamp = info.get("timestamp")
-            when = stamp if type(stamp) is int else time.time_ns() // 1_000_000
+            when = stamp if type(stamp) is int else epoch_millis()
             return (VacuumMark(version, True, when - retention, str(info.get("engineInfo") or "unknown")),)
         case _:
             return ()
@@ -76,7 +75,7 @@ def marks_before(storage: Storage, version: int) -> list[VacuumMark]:
     ------
     DamagedTableError, StorageError : the log can't be read.
     """
-    oldest = time.time_ns() // 1_000_000 - _LONGEST
+    oldest = epoch_millis() - _LONGEST
     files = [file for file in commit_files(storage)[0] if file.end <= version and file.modified >= oldest]
     return [
         mark

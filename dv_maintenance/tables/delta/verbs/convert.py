@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
@@ -34,6 +33,7 @@ from dv_maintenance.tables.delta.rows.stats import stats_json
 from dv_maintenance.tables.delta.rows.tasks import log_path
 from dv_maintenance.tables.model import FileKey, parse_partition
 from dv_maintenance.tables.rows import AddedFile
+from dv_maintenance.units import epoch_millis
 
 if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
@@ -76,7 +76,7 @@ def adopt(
         storage = Rehearsal.of(storage)
     _check_names(storage, schema)
     text, _ = schema_string(schema)
-    now = time.time_ns() // 1_000_000
+    now = epoch_millis()
     metadata = Metadata(
         id=str(uuid4()), schema_string=text, partition_columns=tuple(partition_columns), created_time=now
     )
@@ -125,7 +125,7 @@ def _check_presence_after(storage: Storage, files: Sequence[LiveFile]) -> None:
     lost = [file for file in files if storage.path_of(RawName(file.path)) in gone]
     if not lost:
         return
-    base, now = load_snapshot(storage, 0), time.time_ns() // 1_000_000
+    base, now = load_snapshot(storage, 0), epoch_millis()
     info = operation_info(base, "DELETE", {"predicate": []}, {"numRemovedFiles": len(lost)}, blind=False)
 
     def compose(since: Since) -> Draft | None:

@@ -12,7 +12,6 @@ checkpoint is deleted, once no job can still be working on it.
 from __future__ import annotations
 
 import posixpath
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -37,7 +36,7 @@ from dv_maintenance.tables.delta.rows.change_feed import has_feed
 from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
 from dv_maintenance.tables.delta.vacuum.names import path_of
 from dv_maintenance.tables.delta.vacuum.retention import DEFAULT_RETENTION, RETENTION, interval_millis
-from dv_maintenance.units import format_duration
+from dv_maintenance.units import epoch_millis, format_duration
 
 if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
@@ -101,7 +100,7 @@ def take_downgrade_step(storage: Storage, name: str, *, truncate_history: bool, 
 
 
 def _clock(now: int | None) -> int:
-    return time.time_ns() // 1_000_000 if now is None else now
+    return epoch_millis(now)
 
 
 # -- the state of a table ------------------------------------------------------------------------------------------

@@ -19,7 +19,6 @@ checked again after the commit. If one is missing, a second commit reverts the f
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -52,6 +51,7 @@ from dv_maintenance.tables.delta.verbs.restored_state import (
 )
 from dv_maintenance.tables.model import FileKey
 from dv_maintenance.tables.reports import RestoreReport
+from dv_maintenance.units import epoch_millis
 
 if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
@@ -140,7 +140,7 @@ class _Restore:
     parameters: Mapping[str, Any]
     vacuums_over: Collection[int] = ()
     takes_back: bool = False  # whether this reverts a restore of our own
-    deleted_at: int = field(default_factory=lambda: time.time_ns() // 1_000_000)
+    deleted_at: int = field(default_factory=epoch_millis)
     planned: _Plan | None = None
     _adds: pa.Table | None = None
     _marks: Sequence[VacuumMark] = field(init=False)  # up to the version that the restore began with

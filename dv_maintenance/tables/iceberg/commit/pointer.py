@@ -9,7 +9,6 @@ from __future__ import annotations
 import gzip
 import json
 import re
-import time
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
@@ -25,6 +24,7 @@ from dv_maintenance.tables.iceberg.log.pointer import HINT, SPELLINGS, hadoop_nu
 from dv_maintenance.tables.iceberg.session_catalog import SessionCatalogTable
 from dv_maintenance.tables.new_files import NewFiles, create_once
 from dv_maintenance.tables.publish import Overtaken
+from dv_maintenance.units import epoch_millis
 
 if TYPE_CHECKING:
     from dv_maintenance.tables.iceberg.layout import Layout
@@ -52,7 +52,7 @@ def swap(layout: Layout, before: Metadata, change: Change) -> None:
         location = layout.catalog.newest()
         if layout.path(location) != before.path:
             raise Overtaken("the catalog names another metadata file, building on it")
-        return layout.catalog.replace(location, edited(before, location, change, _now()))
+        return layout.catalog.replace(location, edited(before, location, change, epoch_millis()))
     if isinstance(layout.catalog, IcebergCatalogTable) and layout.catalog.kind() == "rest":
         return layout.catalog.commit(before.uuid, before.refs, change)
     return _into_catalog(layout, layout.catalog, before, change)
@@ -62,7 +62,7 @@ def _into_folder(layout: Layout, before: Metadata, change: Change) -> None:
     number = hadoop_number(before.path)
     assert number is not None, "other tables are refused"
     location = f"{before.location.rstrip('/')}/{before.path}"
-    document = edited(before, location, change, _now())
+    document = edited(before, location, change, epoch_millis())
     body = _packed(before, document)
     spelling = SPELLINGS[1] if body[:2] == b"\x1f\x8b" else SPELLINGS[0]
     if any(layout.storage.exists(f"{METADATA}/{each.format(number + 1)}") for each in SPELLINGS):
@@ -85,7 +85,7 @@ def _into_catalog(
     location = catalog.newest()
     if layout.path(location) != before.path:
         raise Overtaken("the catalog names another metadata file, building on it")
-    document = edited(before, location, change, _now())
+    document = edited(before, location, change, epoch_millis())
     body = _packed(before, document)
     match = _NUMBER.match(location.rpartition("/")[2])
     packed = ".gz" if body[:2] == b"\x1f\x8b" else ""
@@ -114,7 +114,3 @@ def _packed(before: Metadata, body: object) -> bytes:
     text = json.dumps(body, separators=(",", ":")).encode()
     wanted = before.properties.get(_CODEC, "none").strip().lower()
     return gzip.compress(text, mtime=0) if wanted == "gzip" else text
-
-
-def _now() -> int:
-    return time.time_ns() // 1_000_000

@@ -7,7 +7,6 @@ found by it in the metadata.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from secrets import randbits
@@ -35,6 +34,7 @@ from dv_maintenance.tables.iceberg.snapshot import IcebergSnapshot, load_snapsho
 from dv_maintenance.tables.iceberg.writable import check_writable
 from dv_maintenance.tables.new_files import NewFiles
 from dv_maintenance.tables.publish import Overtaken, Published, Rules
+from dv_maintenance.units import epoch_millis
 
 if TYPE_CHECKING:
     from dv_maintenance.dv import DeletionVector
@@ -183,7 +183,7 @@ class _Rules(Rules[Draft]):
             **({"sequence-number": sequence} if sequence else {}),
             "snapshot-id": self.id,
             **({} if entry is None else {"parent-snapshot-id": entry.id}),
-            "timestamp-ms": max(time.time_ns() // 1_000_000, latest),
+            "timestamp-ms": max(epoch_millis(), latest),
             "summary": {**summary_of(self.now, draft, dvs), OURS: __version__},
             "schema-id": metadata.current_schema,
         }

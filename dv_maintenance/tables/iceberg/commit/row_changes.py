@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.compute as pc
 
 from dv_maintenance.dv import DeletionVector
-from dv_maintenance.errors import VerificationError
-from dv_maintenance.tables.gates import check_stored
+from dv_maintenance.tables.gates import check_stored, wrong
 from dv_maintenance.tables.iceberg.commit.manifests import NewEntry
 from dv_maintenance.tables.iceberg.commit.metrics import file_record
 from dv_maintenance.tables.iceberg.commit.publish import Draft, NewDv, publish
@@ -116,7 +115,7 @@ class _Commit:
             ("new files share a name", [each.output.uri for each in self.changes.added]),
         ):
             if len(set(names)) < len(names):
-                raise self._wrong(f"two {what}")
+                raise wrong(self.base, f"two {what}")
         for each in self.changes.deleted:
             self._check(each)
         check_stored(self.layout.storage, self.base, [each.output for each in self.changes.added])
@@ -126,25 +125,16 @@ class _Commit:
     def _check(self, each: DeletedRows) -> None:
         path, row = each.key.path, self.live.get(each.key.path)
         if row is None or row["dv_id"] != each.key.dv_id:
-            raise self._wrong(f"{path} is not live with the deletes that it was read with")
+            raise wrong(self.base, f"{path} is not live with the deletes that it was read with")
         rows = row["record_count"]
         if each.positions is None:
             return
         if each.rows is not None and each.rows != rows:
-            raise self._wrong(f"{path} was read as {each.rows} rows, but its manifest records {rows}")
+            raise wrong(self.base, f"{path} was read as {each.rows} rows, but its manifest records {rows}")
         if not each.positions or each.positions.max() >= rows:
-            raise self._wrong(f"the positions to delete are not within the {rows} rows of {path}")
+            raise wrong(self.base, f"the positions to delete are not within the {rows} rows of {path}")
         if each.positions & self._dv(self.base, row):
-            raise self._wrong(f"rows to delete in {path} were already deleted when it was read")
-
-    def _wrong(self, what: str) -> VerificationError:
-        return VerificationError(
-            what,
-            table=self.base.table,
-            version=self.base.version,
-            done="new files may have been written, nothing was committed",
-            next_step="report this as a bug",
-        )
+            raise wrong(self.base, f"rows to delete in {path} were already deleted when it was read")
 
     def _entry(self, new: AddedFile, partitions: NewPartitions) -> NewEntry:
         output, metadata = new.output, self.base.metadata

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dv_maintenance.errors import DamagedTableError, UsageError
-from dv_maintenance.files.arrays import int64s, strings
+from dv_maintenance.files.arrays import integer, strings
 from dv_maintenance.tables.iceberg.layout import Layout
 from dv_maintenance.tables.iceberg.log.manifests import (
     ADDED,
@@ -179,16 +179,16 @@ class _OwnEntries:
     def _changed(self, own: ManifestEntries, entry: SnapshotEntry, content: int) -> pa.Table:
         parts = [each for manifest, each in own.by_manifest.items() if manifest.content == content]
         whole = pa.concat_tables([ENTRIES.empty_table(), *parts])
-        return whole.filter(pc.equal(whole["snapshot_id"], int64s([entry.id])[0]))
+        return whole.filter(pc.equal(whole["snapshot_id"], integer(entry.id)))
 
 
 _NOT_PARAMETERS: Final = {"operation", "engine-name", "engine-version", "iceberg-version"}
 
 
 def _count(entries: pa.Table, status: int) -> int:
-    return int(pc.sum(pc.equal(entries["status"], int64s([status])[0])).as_py() or 0)
+    return int(pc.sum(pc.equal(entries["status"], integer(status))).as_py() or 0)
 
 
 def _cardinalities(dvs: pa.Table, status: int) -> Iterator[tuple[str, int]]:
-    chosen = dvs.filter(pc.equal(dvs["status"], int64s([status])[0]))
+    chosen = dvs.filter(pc.equal(dvs["status"], integer(status)))
     return zip(chosen["referenced"].to_pylist(), chosen["record_count"].to_pylist(), strict=True)

@@ -14,12 +14,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dv_maintenance.errors import DamagedTableError, DvMaintenanceError, UnsupportedFeatureError
-from dv_maintenance.files.arrays import bools, flags, int64s, numbers, strings
+from dv_maintenance.errors import DamagedTableError, DvMaintenanceError
+from dv_maintenance.files.arrays import bools, flags, int64s, integer, numbers, strings
 from dv_maintenance.files.avro.container import header_of, read_columns, read_records
 from dv_maintenance.files.avro.schema import Wanted
 from dv_maintenance.tables.iceberg.layout import Layout
-from dv_maintenance.tables.iceberg.log.metadata import SnapshotEntry
+from dv_maintenance.tables.iceberg.log.metadata import SnapshotEntry, encrypted
 from dv_maintenance.tables.iceberg.rows.partitions import Partitions
 from dv_maintenance.tables.parallel import in_parallel
 
@@ -125,7 +125,7 @@ class ManifestEntries:
         at = np.repeat([number for number, _ in chosen], [entries.num_rows for _, entries in chosen])
         whole = pa.concat_tables([ENTRIES.empty_table(), *(entries for _, entries in chosen)])
         whole = whole.append_column("manifest", int64s(at))
-        live = pc.not_equal(whole["status"], _integer(DELETED))
+        live = pc.not_equal(whole["status"], integer(DELETED))
         return whole if pc.all(live).as_py() else whole.filter(live)
 
 
@@ -141,7 +141,7 @@ def manifests_of(layout: Layout, snapshot: SnapshotEntry | None) -> list[Manifes
     if snapshot is None:
         return []
     if snapshot.encrypted:
-        raise _encrypted(layout, snapshot.id)
+        raise encrypted("its manifests are encrypted", layout, snapshot.id)
     if snapshot.manifest_list is None:
         return [Manifest(path) for path in snapshot.manifests]
     try:
@@ -152,7 +152,7 @@ def manifests_of(layout: Layout, snapshot: SnapshotEntry | None) -> list[Manifes
     except (DvMaintenanceError, FileNotFoundError) as error:
         raise placed(layout, error, snapshot.id, snapshot.manifest_list) from error.__cause__
     if any(each.get(_LIST_KEY) is not None for each in records):
-        raise _encrypted(layout, snapshot.id)
+        raise encrypted("its manifests are encrypted", layout, snapshot.id)
     return found
 
 
@@ -263,7 +263,7 @@ def _columns(data: bytes, manifest: Manifest) -> _Columns:
         values = {name: found[number] for name, number in _ENTRY.items() if number in found}
         values |= {name: file[number] for name, number in _FILE.items() if number in file}
         content = values.get("content")
-        equality = content is not None and pc.any(pc.equal(content, int64s([EQUALITY])[0])).as_py()
+        equality = content is not None and pc.any(pc.equal(content, integer(EQUALITY))).as_py()
         _check_plain(file.get(_KEY))
         if not equality:
             count = len(found[_ENTRY["status"]])
@@ -321,17 +321,17 @@ def _all_entries(pairs: Sequence[tuple[Manifest, _Columns]], partitions: Partiti
         field.name: _joined(field, [(each.count, each.values.get(field.name)) for _, each in pairs])
         for field in ENTRIES
     }
-    status, content = values["status"], pc.fill_null(values["content"], _integer(DATA))
+    status, content = values["status"], pc.fill_null(values["content"], integer(DATA))
     if not set(pc.unique(status).to_pylist()) <= {EXISTING, ADDED, DELETED}:
         raise DamagedTableError("an entry is neither existing, added nor deleted")
     if not set(pc.unique(content).to_pylist()) <= {DATA, POSITIONS, EQUALITY}:
         raise DamagedTableError("an entry has an unknown content")
-    in_deletes = pc.equal(of_manifests([each.content for each, _ in pairs]), _integer(DELETES))
-    if pc.any(pc.equal(in_deletes, pc.equal(content, _integer(DATA)))).as_py():
+    in_deletes = pc.equal(of_manifests([each.content for each, _ in pairs]), integer(DELETES))
+    if pc.any(pc.equal(in_deletes, pc.equal(content, integer(DATA)))).as_py():
         raise DamagedTableError("it has data files among delete files, or the other way round")
     sequence = of_manifests([each.sequence for each, _ in pairs])
     # Only new files get the number of their commit. Manifests of format version 1 have no numbers: theirs is 0.
-    inherits = pc.or_(pc.equal(status, _integer(ADDED)), pc.equal(sequence, _integer(0)))
+    inherits = pc.or_(pc.equal(status, integer(ADDED)), pc.equal(sequence, integer(0)))
     for name in ("data_sequence", "file_sequence"):
         own = values[name]
         values[name] = pc.if_else(pc.and_(pc.is_null(own), inherits), sequence, own)
@@ -376,8 +376,8 @@ def _row_ids(
     first one; without that, no file has one.
     """
     own, status = values["first_row_id"], values["status"]
-    without = flags(pc.and_(pc.is_null(own), pc.not_equal(status, _integer(DELETED))))
-    rows = numbers(pc.fill_null(values["record_count"], _integer(0)))
+    without = flags(pc.and_(pc.is_null(own), pc.not_equal(status, integer(DELETED))))
+    rows = numbers(pc.fill_null(values["record_count"], integer(0)))
     taken = np.where(without, rows, 0)
     before = np.cumsum(taken) - taken
     starts = np.cumsum(counts) - counts
@@ -388,17 +388,3 @@ def _row_ids(
     first = np.repeat(np.array([each or 0 for each in firsts], np.int64) - of_earlier.astype(np.int64), counts)
     known = bools(np.repeat(np.array([each is not None for each in firsts], bool), counts))
     return pc.if_else(known, pc.coalesce(own, int64s(before + first)), pa.nulls(1, pa.int64())[0])
-
-
-def _integer(value: int) -> pa.Scalar:
-    return int64s([value])[0]
-
-
-def _encrypted(layout: Layout, version: int) -> UnsupportedFeatureError:
-    return UnsupportedFeatureError(
-        "its manifests are encrypted",
-        features=("encryption",),
-        table=layout.uri,
-        version=version,
-        next_step="read and maintain it with its own engine",
-    )

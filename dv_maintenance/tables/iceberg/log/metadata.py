@@ -202,7 +202,7 @@ class _Parser:
                 next_step="use a newer release of this tool",
             )
         if body.get("encryption-keys"):
-            raise _encrypted(self.layout)
+            raise encrypted("the table is encrypted", self.layout)
         schemas = [parse_schema(each) for each in self.objects(body, "schemas")]
         if not schemas:
             schemas = [parse_schema(body.get("schema"))]
@@ -317,10 +317,11 @@ class _Parser:
         return found
 
 
-def _encrypted(layout: Layout) -> UnsupportedFeatureError:
+def encrypted(what: str, layout: Layout, version: int | None = None) -> UnsupportedFeatureError:
     return UnsupportedFeatureError(
-        "the table is encrypted",
+        what,
         features=("encryption",),
         table=layout.uri,
+        version=version,
         next_step="read and maintain it with its own engine",
     )

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from dv_maintenance.dv import DeletionVector
 from dv_maintenance.errors import DamagedTableError
-from dv_maintenance.files.arrays import bools, combined, flags, int64s, numbers, strings
+from dv_maintenance.files.arrays import bools, combined, flags, int64s, integer, numbers, strings
 from dv_maintenance.tables.iceberg.log.manifests import DATA, DELETES, EQUALITY, POSITIONS, ManifestEntries
 from dv_maintenance.tables.iceberg.log.metadata import Metadata
 from dv_maintenance.tables.iceberg.rows.partitions import Partition
@@ -106,8 +106,8 @@ def deletes_of(entries: ManifestEntries, metadata: Metadata) -> Deletes:
     """The live delete files. Raises DamagedTableError."""
     live = entries.live(DELETES)
     dv = pc.equal(live["format"], strings([_PUFFIN])[0])
-    positions = pc.equal(live["content"], int64s([POSITIONS])[0])
-    others = live.filter(pc.equal(live["content"], int64s([EQUALITY])[0]))
+    positions = pc.equal(live["content"], integer(POSITIONS))
+    others = live.filter(pc.equal(live["content"], integer(EQUALITY)))
     return Deletes(
         live.filter(pc.and_(dv, positions)),
         live.filter(pc.and_(pc.invert(dv), positions)),
@@ -169,7 +169,7 @@ def matched(
         return combined(deletes.dvs[name]).take(at)
 
     ids = pc.binary_join_element_wise(of_dvs("path"), of_dvs("content_offset").cast(pa.string()), strings(["@"])[0])
-    deleted = pc.fill_null(of_dvs("record_count"), int64s([0])[0])
+    deleted = pc.fill_null(of_dvs("record_count"), integer(0))
     if positions:
         listed = paths.to_pylist()
         own = strings([_positions_id(position_files[each]) if each in positions else None for each in listed])
@@ -177,7 +177,7 @@ def matched(
         counts = int64s([positions[each].cardinality if each in positions else 0 for each in listed])
         deleted = pc.add(deleted, counts)
     rows = combined(data["record_count"])
-    unknown = pc.greater(equality, int64s([0])[0])
+    unknown = pc.greater(equality, integer(0))
     if applied:
         ids = _with_equality(ids, unknown, equality, newest)
     columns = {
@@ -225,7 +225,7 @@ def _twice(values: pa.Array) -> str | None:
     if pc.count_distinct(values).as_py() == len(values):
         return None
     counts = pc.value_counts(values)
-    return str(counts.filter(pc.greater(counts.field("counts"), int64s([1])[0]))[0]["values"].as_py())
+    return str(counts.filter(pc.greater(counts.field("counts"), integer(1)))[0]["values"].as_py())
 
 
 def _dvs_at(data: pa.Table, paths: pa.Array, dvs: pa.Table) -> tuple[pa.Int32Array, pa.Table]:

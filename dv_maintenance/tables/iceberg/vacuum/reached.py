@@ -11,13 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.compute as pc
 
-from dv_maintenance.files.arrays import int64s
-from dv_maintenance.tables.iceberg.log.manifests import (
-    DELETED,
-    ManifestEntries,
-    manifests_of,
-    read_entries,
-)
+from dv_maintenance.files.arrays import integer
+from dv_maintenance.tables.iceberg.log.manifests import DELETED, ManifestEntries, manifests_of, read_entries
 from dv_maintenance.tables.iceberg.rows.partitions import Partitions
 
 if TYPE_CHECKING:
@@ -74,7 +69,7 @@ class Reached:
         self._partitions = Partitions.of(metadata, () if self._partitions is None else self._partitions.found)
         found = read_entries(self.layout, metadata.snapshots[snapshot], self._partitions, None, new)
         for manifest, entries in found.by_manifest.items():
-            live = entries.filter(pc.not_equal(entries["status"], int64s([DELETED])[0]))
+            live = entries.filter(pc.not_equal(entries["status"], integer(DELETED)))
             self._live[manifest] = self._paths(live, metadata)
             self._all[manifest] = self._paths(entries, metadata)
 

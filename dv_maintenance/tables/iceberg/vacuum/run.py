@@ -176,11 +176,9 @@ class _Rules:
         self.past -= outside
         self.kept[OUTSIDE] = len(outside)
         for path in self.past - infos.keys():
-            if not path.startswith(tuple(f"{folder}/" for folder in _FOLDERS)) and self.needed.why(path) is None:
-                try:
-                    infos[path] = self.storage.head(path)
-                except FileNotFoundError:
-                    continue
+            unlisted = not path.startswith(tuple(f"{folder}/" for folder in _FOLDERS))
+            if unlisted and self.needed.why(path) is None and (info := self.storage.info(path)) is not None:
+                infos[path] = info
         files = [(info, self._known(info.path)) for info in infos.values()]
         found = divided(unneeded(files, lambda file: self.needed.why(file[1].key), self.kept), self._young, self.past)
         self.kept.update({YOUNG: found.young, FOREIGN: found.foreign})

@@ -86,16 +86,16 @@ def commit(
                 raise
             done += [_Done(left.id, 1, reason=error.message) for left in replacements[number:]]
             break
-    held = [each for each in done if each.version is not None]
+    committed = [each for each in done if each.version is not None]
     return CommitOutcome(
-        version=max((each.version for each in held if each.version is not None), default=None),
-        committed=tuple(each.id for each in held),
+        version=max((each.version for each in committed if each.version is not None), default=None),
+        committed=tuple(each.id for each in committed),
         lost=tuple(each.id for each in done if each.version is None),
         attempts=max((each.attempts for each in done), default=1),
         reason="; ".join(dict.fromkeys(each.reason for each in done if each.reason)),
-        rebased=tuple(each.rebased for each in held if each.rebased is not None),
-        versions={each.id: each.version for each in held if each.version is not None},
-        problems=update_indices(storage) if held else (),
+        rebased=tuple(each.rebased for each in committed if each.rebased is not None),
+        versions={each.id: each.version for each in committed if each.version is not None},
+        problems=update_indices(storage) if committed else (),
     )
 
 

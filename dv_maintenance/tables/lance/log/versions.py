@@ -11,7 +11,7 @@ most object stores have no hint, since they list the newest V2 name first.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
@@ -82,20 +82,13 @@ def probe(storage: Storage, known: int | None = None) -> Probe:
 
 def stamp(storage: Storage, version: int) -> str | None:
     """The stamp of a version's manifest; ``None`` if it was cleaned up. Raises StorageError."""
-    for scheme in ("V2", "V1"):
-        try:
-            return stamp_of(storage.head(VersionFile(version, scheme).path))
-        except FileNotFoundError:
-            continue
-    return None
+    paths = (VersionFile(version, scheme).path for scheme in ("V2", "V1"))
+    return next((stamp_of(found) for path in paths if (found := storage.info(path)) is not None), None)
 
 
 def all_versions(storage: Storage) -> list[VersionFile]:
     """Every version that still exists, oldest first. Raises as :func:`latest_version`."""
-    names, complete = storage.first_names(VERSIONS)
-    if not complete:
-        names = tuple(info.path[len(VERSIONS) + 1 :] for info in storage.list(VERSIONS))
-    return versions_among(storage, names)
+    return versions_among(storage, version_names(storage))
 
 
 def versions_among(storage: Storage, names: Iterable[str]) -> list[VersionFile]:
@@ -203,10 +196,13 @@ def both_namings(storage: Storage) -> list[VersionFile]:
     """Every manifest of the history, of either naming scheme, unordered. Raises as :func:`latest_version`, but accepts
     both naming schemes at once.
     """
+    return _found(storage, version_names(storage))
+
+
+def version_names(storage: Storage) -> Sequence[str]:
+    """Names of the files in the folder of versions."""
     names, complete = storage.first_names(VERSIONS)
-    if not complete:
-        names = tuple(info.path[len(VERSIONS) + 1 :] for info in storage.list(VERSIONS))
-    return _found(storage, names)
+    return names if complete else [info.path[len(VERSIONS) + 1 :] for info in storage.list(VERSIONS)]
 
 
 def _versions(storage: Storage, names: Iterable[str]) -> list[VersionFile]:

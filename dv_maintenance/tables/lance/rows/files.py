@@ -199,15 +199,14 @@ def _sized(storage: Storage, manifest: Manifest, file: DataFile, sizes: dict[str
     if file.size is not None:
         return file
     path = data_path(storage, manifest, file)
-    size = sizes.get(path)
-    if size is None:
-        try:
-            size = storage.head(path).size
-        except FileNotFoundError:
-            raise DamagedTableError(
-                f"data file {path} does not exist",
-                table=storage.uri,
-                version=manifest.version,
-                next_step="restore the file from a backup, or restore an older version of the table",
-            ) from None
-    return replace(file, size=size)
+    if path in sizes:
+        return replace(file, size=sizes[path])
+    found = storage.info(path)
+    if found is None:
+        raise DamagedTableError(
+            f"data file {path} does not exist",
+            table=storage.uri,
+            version=manifest.version,
+            next_step="restore the file from a backup, or restore an older version of the table",
+        )
+    return replace(file, size=found.size)

@@ -17,7 +17,13 @@ from dv_maintenance.errors import DamagedTableError, DvMaintenanceError, Refused
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables.lance.layout import DATA
 from dv_maintenance.tables.lance.log.refs import branches, tags
-from dv_maintenance.tables.lance.log.versions import VERSIONS, VersionFile, detached_names, versions_among
+from dv_maintenance.tables.lance.log.versions import (
+    VERSIONS,
+    VersionFile,
+    detached_names,
+    version_names,
+    versions_among,
+)
 
 CURRENT: Final = "in the current version"
 RECENT: Final = "in a version that was the newest one inside the retention"
@@ -49,13 +55,13 @@ class Holders:
 
     versions : manifests of the history, oldest first.
     detached : paths of manifests of detached versions.
-    held : version -> why it must be kept, whatever its age.
+    kept : version -> why it must be kept, whatever its age.
     places : branches and clones.
     """
 
     versions: tuple[VersionFile, ...]
     detached: tuple[str, ...]
-    held: Mapping[int, str]
+    kept: Mapping[int, str]
     places: tuple[Place, ...]
 
 
@@ -69,11 +75,11 @@ def read_holders(storage: Storage, root: Storage, branch: str | None, clones: Se
     RefusedError : a branch or a clone cannot be read.
     DamagedTableError, UnsupportedFeatureError : a tag or a branch cannot be parsed.
     """
-    names = _names(storage)
-    held = {tag.version: TAGGED for tag in tags(root).values() if tag.branch == branch}
+    names = version_names(storage)
+    kept = {tag.version: TAGGED for tag in tags(root).values() if tag.branch == branch}
     known = branches(root)
     folders = {each.path for each in known.values()} | set(_branch_folders(root))
-    held |= {each.parent_version: BRANCHED for each in known.values() if each.parent == branch}
+    kept |= {each.parent_version: BRANCHED for each in known.values() if each.parent == branch}
     family = [root, *(Storage(root.uri_of(path), root.options) for path in sorted(folders))]
     places = [_place(each, BRANCHED) for each in family if each.uri != storage.uri]
     for clone in clones:
@@ -82,20 +88,15 @@ def read_holders(storage: Storage, root: Storage, branch: str | None, clones: Se
     return Holders(
         versions=tuple(versions_among(storage, names)),
         detached=tuple(f"{VERSIONS}/{name}" for name in detached_names(names)),
-        held=held,
+        kept=kept,
         places=tuple(places),
     )
-
-
-def _names(storage: Storage) -> list[str]:
-    names, complete = storage.first_names(VERSIONS)
-    return list(names) if complete else [info.path[len(VERSIONS) + 1 :] for info in storage.list(VERSIONS)]
 
 
 def _place(storage: Storage, reason: str) -> Place:
     """Raises RefusedError, DamagedTableError."""
     try:
-        names = _names(storage)
+        names = version_names(storage)
         paths = [file.path for file in versions_among(storage, names)]
     except DvMaintenanceError as error:
         raise unreadable(Place(storage, reason, ()), error) from error

@@ -226,7 +226,7 @@ class _Rules:
         self._check_there(holders, files)
         pins = set(self.guard.versions)
         self.why_kept = dict.fromkeys(list(files)[: self.newest_kept], AMONG_THE_NEWEST)
-        self.why_kept |= {version: why for version, why in holders.held.items() if version in files}
+        self.why_kept |= {version: why for version, why in holders.kept.items() if version in files}
         self.why_kept |= {version: pinned(version) for version in pins} | {self.version: CURRENT}
         # A manifest is written at the commit or, in a copied table, later: then only its own time decides. One that was
         # committed after the listing counts as new.
@@ -262,7 +262,7 @@ class _Rules:
 
     def _check_there(self, holders: Holders, there: Collection[int]) -> None:
         self.guard.check_versions(there, "version", table=self.storage.uri, version=self.version)
-        tagged = {version for version, why in holders.held.items() if why == TAGGED}
+        tagged = {version for version, why in holders.kept.items() if why == TAGGED}
         if gone := tagged.difference(there):
             raise DamagedTableError(
                 f"the manifest of version {min(gone)}, which has a tag, does not exist: its files are unknown",
@@ -423,7 +423,7 @@ class _Rules:
         there = {file.version: file for file in holders.versions}
         if max(there) < self.version:
             raise self._conflict(f"its newest version is {max(there)} now: was the table recreated?")
-        for version, why in holders.held.items():
+        for version, why in holders.kept.items():
             if version in self.expired:
                 if version not in there:
                     raise self._conflict(f"version {version} was deleted while a tag or a branch on it was created")

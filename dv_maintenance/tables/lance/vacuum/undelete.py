@@ -34,7 +34,7 @@ class LanceUndeleteRules:
 
     storage: Storage
 
-    def held(self, restored: Restored) -> Mapping[str, str]:
+    def kept(self, restored: Restored) -> Mapping[str, str]:
         newest = all_versions(self.storage)[-1]
         there = {info.path for folder in FOLDERS for info in self.storage.list(folder)} | restored.places.keys()
         found = {}

@@ -14,7 +14,6 @@ refused after a commit within the last minute, and it ends with a search for man
 
 from __future__ import annotations
 
-import time
 from contextlib import suppress
 from typing import Final
 
@@ -24,6 +23,7 @@ from dv_maintenance.tables.lance.features import check_readable, check_writer_fl
 from dv_maintenance.tables.lance.log.versions import VersionFile, both_namings, read_manifest
 from dv_maintenance.tables.parallel import in_parallel
 from dv_maintenance.tables.reports import RenameReport
+from dv_maintenance.units import epoch_millis
 
 QUIET: Final = 60_000
 """Required milliseconds since the last commit. A writer that commits less often is not detected."""
@@ -50,7 +50,7 @@ def rename_manifests(storage: Storage, *, dry_run: bool = False, now: int | None
     manifest = read_manifest(storage, newest)
     check_readable(manifest, storage.uri)
     check_writer_flags(manifest, storage.uri)
-    quiet = (time.time_ns() // 1_000_000 if now is None else now) - manifest.timestamp
+    quiet = epoch_millis(now) - manifest.timestamp
     if quiet < QUIET:
         raise RefusedError(
             f"version {newest.version} was committed less than a minute ago: a writer may be active, and renaming "

@@ -9,7 +9,6 @@ overwrite a snapshot of this package, so each one is read back.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -38,6 +37,7 @@ from dv_maintenance.tables.paimon.log.snapshots import BATCH, LATEST, USER, late
 from dv_maintenance.tables.paimon.snapshot import PaimonSnapshot, load_snapshot
 from dv_maintenance.tables.paimon.writable import check_writable
 from dv_maintenance.tables.publish import Overtaken, Published, Rules
+from dv_maintenance.units import epoch_millis
 
 if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
@@ -244,7 +244,7 @@ class _Rules(Rules[Draft]):
             "commitUser": self.user,
             "commitIdentifier": BATCH,
             "commitKind": draft.kind,
-            "timeMillis": max(time.time_ns() // 1_000_000, before.timestamp),
+            "timeMillis": max(epoch_millis(), before.timestamp),
             "totalRecordCount": (old.get("totalRecordCount") or 0) + rows,
             "deltaRecordCount": rows,
             "changelogRecordCount": 0,

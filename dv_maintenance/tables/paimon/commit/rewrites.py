@@ -7,7 +7,6 @@ these rows are deleted in the new files as well.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
@@ -33,6 +32,7 @@ from dv_maintenance.tables.paimon.rows import keyed, lineage
 from dv_maintenance.tables.paimon.rows.lineage import with_lineage
 from dv_maintenance.tables.publish import before_the_commit
 from dv_maintenance.tables.staying import Stay, outcome_of
+from dv_maintenance.units import epoch_millis
 
 if TYPE_CHECKING:
     from dv_maintenance.files.avro.writer import Template
@@ -256,7 +256,7 @@ class _Commit:
             "_SCHEMA_ID": schema.id,
             "_LEVEL": 0,
             "_EXTRA_FILES": [],
-            "_CREATION_TIME": output.modified or time.time_ns() // 1_000_000,
+            "_CREATION_TIME": output.modified or epoch_millis(),
             "_DELETE_ROW_COUNT": 0,
             "_FILE_SOURCE": _COMPACTED,
             "_WRITE_COLS": [each.name for each in schema.fields] if lineage.tracks(self.base.options) else None,

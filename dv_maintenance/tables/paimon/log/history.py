@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dv_maintenance.errors import DamagedDeletionVectorError, UsageError
+from dv_maintenance.files.arrays import integer
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables.model import Change, Changes, HistoryEntry, OldestDv
 from dv_maintenance.tables.paimon.features import Options
@@ -24,7 +25,6 @@ from dv_maintenance.tables.paimon.log.schema import newest_schema
 from dv_maintenance.tables.paimon.log.snapshots import SnapshotFile, all_versions, read_snapshot_file
 from dv_maintenance.tables.paimon.rows.files import counted
 from dv_maintenance.tables.paimon.rows.partitions import Partitions
-from dv_maintenance.tables.paimon.scalars import integer
 from dv_maintenance.tables.paimon.snapshot import PaimonSnapshot
 from dv_maintenance.tables.versions import numbered_changes
 

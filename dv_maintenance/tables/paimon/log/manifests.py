@@ -19,14 +19,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dv_maintenance.errors import DamagedTableError, DvMaintenanceError, UnsupportedFeatureError
-from dv_maintenance.files.arrays import bools, flags, int32s, int64s, strings
+from dv_maintenance.files.arrays import bools, flags, int32s, int64s, integer, strings, text
 from dv_maintenance.files.avro.columns import Columns
 from dv_maintenance.files.avro.container import read_columns, read_records
 from dv_maintenance.files.avro.schema import Wanted
 from dv_maintenance.tables.paimon.layout import Layout
 from dv_maintenance.tables.paimon.log.snapshots import SnapshotFile
 from dv_maintenance.tables.paimon.rows.partitions import Partitions
-from dv_maintenance.tables.paimon.scalars import integer, text
 from dv_maintenance.tables.parallel import in_parallel
 
 ADD: Final = 0

@@ -83,10 +83,8 @@ def probe(layout: Layout, known: int | None = None) -> Probe:
 
 def stamp(layout: Layout, version: int) -> str | None:
     """The stamp of a snapshot file; ``None`` if it expired, and before the first commit. Raises StorageError."""
-    try:
-        return stamp_of(layout.storage.head(layout.snapshot(version)))
-    except FileNotFoundError:
-        return None
+    found = layout.storage.info(layout.snapshot(version))
+    return None if found is None else stamp_of(found)
 
 
 def _newest(layout: Layout) -> tuple[int, str | None]:

@@ -80,7 +80,7 @@ def anchors(entries: pa.Table) -> pa.Int64Array:
                 next_step="restore an earlier snapshot",
             )
         found[at] = groups[before - 1][1]
-    return pa.Array.from_buffers(pa.int64(), len(found), [None, pa.py_buffer(found)])
+    return int64s(found)
 
 
 def grouped(files: pa.Table, anchor: pa.Int64Array) -> tuple[pa.Table, pa.Table]:
@@ -95,11 +95,10 @@ def grouped(files: pa.Table, anchor: pa.Int64Array) -> tuple[pa.Table, pa.Table]
     counts = np.bincount(places, minlength=files.num_rows)
     sizes = np.zeros(files.num_rows, np.int64)
     np.add.at(sizes, places, files["size"].to_numpy())
-    kept = int64s(np.flatnonzero(counts).tolist())
+    kept = int64s(np.flatnonzero(counts))
     at = files.schema.get_field_index("size")
-    summed = pa.Array.from_buffers(pa.int64(), len(sizes), [None, pa.py_buffer(sizes)])
-    logical = files.set_column(at, files.schema.field(at), summed).take(kept)
-    several = int64s(np.flatnonzero(counts[places] > 1).tolist())
+    logical = files.set_column(at, files.schema.field(at), int64s(sizes)).take(kept)
+    several = int64s(np.flatnonzero(counts[places] > 1))
     parts = files.take(several).append_column(PARTS_OF, files["path"].take(anchor.take(several)))
     return logical, parts
 
@@ -156,7 +155,7 @@ def holders(
     # Newest first; the anchor, which is last, provides the rows if no column is requested.
     ordered = sorted((part for part in parts if not _is_dedicated(part["file_name"])), key=_age, reverse=True)
     stored = [_written(part, schema_of(part["schema_id"])) for part in ordered]
-    held: dict[int, int] = {}  # field id -> position of the file
+    source_of: dict[int, int] = {}  # field id -> position of the file
     for field in wanted:
         having = [at for at, schema in enumerate(stored) if any(each.id == field.id for each in schema.fields)]
         if field.name in constants or not having:
@@ -169,10 +168,11 @@ def holders(
                 features=("files of the same rows and the same age",),
                 next_step=_NEXT,
             )
-        held[field.id] = newest
-    chosen = sorted(set(held.values())) or [len(ordered) - 1]
+        source_of[field.id] = newest
+    chosen = sorted(set(source_of.values())) or [len(ordered) - 1]
     return [
-        (ordered[at], stored[at], [field for field in wanted if held.get(field.id, chosen[0]) == at]) for at in chosen
+        (ordered[at], stored[at], [field for field in wanted if source_of.get(field.id, chosen[0]) == at])
+        for at in chosen
     ]
 
 

@@ -11,14 +11,13 @@ import pyarrow.compute as pc
 
 from dv_maintenance.dv import paimon
 from dv_maintenance.errors import DamagedDeletionVectorError
-from dv_maintenance.files.arrays import int64s, strings
+from dv_maintenance.files.arrays import int64s, integer, strings, text
 from dv_maintenance.storage import plain_uri
 from dv_maintenance.tables.model import FILES_SCHEMA
 from dv_maintenance.tables.paimon.features import POSTPONE_BUCKET, Options
 from dv_maintenance.tables.paimon.layout import Layout
 from dv_maintenance.tables.paimon.log.index_manifest import DvEntry
 from dv_maintenance.tables.paimon.rows.partitions import Partitions
-from dv_maintenance.tables.paimon.scalars import NO_INTEGER, integer, text
 from dv_maintenance.tables.parallel import in_parallel
 
 FILES: Final = pa.schema(
@@ -156,7 +155,7 @@ def files_table(
         "deleted_rows": of_dvs(int64s([*[dv.cardinality or 0 for dv in dvs], 0])),
         "dv_id": of_dvs(strings([*[dv.id for dv in dvs], None])),
         "modified": pc.fill_null(entries["created"], integer(0)),
-        "source": strings(_SOURCES).take(pc.if_else(known, source, NO_INTEGER)),
+        "source": strings(_SOURCES).take(pc.if_else(known, source, integer(None))),
         "partition_code": codes,
         "dv_file": of_dvs(strings([*[dv.path for dv in dvs], None])),
         "dv_offset": of_dvs(int64s([*[dv.offset for dv in dvs], None])),

@@ -23,11 +23,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dv_maintenance.errors import RefusedError
-from dv_maintenance.files.arrays import combined, flags
+from dv_maintenance.files.arrays import combined, flags, integer, text
 from dv_maintenance.remedies import Remedy, run
 from dv_maintenance.tables.paimon.features import POSTPONE_BUCKET
 from dv_maintenance.tables.paimon.log.snapshots import BATCH, COMPACT, USER, read_snapshot_file
-from dv_maintenance.tables.paimon.scalars import integer, text
 from dv_maintenance.tables.parallel import in_parallel
 from dv_maintenance.tables.parquet_schema import stored_schema
 

@@ -238,10 +238,7 @@ class _Rules:
                 return listed[path]
             if (full and "://" not in path) or self.storage.beyond_link(path):
                 return None
-            try:
-                return self.storage.head(path)
-            except FileNotFoundError:
-                return None
+            return self.storage.info(path)
 
         found = in_parallel(self.storage, files, info)
         return [

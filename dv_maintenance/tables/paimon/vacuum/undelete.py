@@ -45,9 +45,9 @@ class PaimonUndeleteRules:
 
     storage: Storage
 
-    def held(self, restored: Restored) -> Mapping[str, str]:
+    def kept(self, restored: Restored) -> Mapping[str, str]:
         files = [file for path in restored.places if (file := _file(path)) is not None]
-        held: dict[str, str] = {}
+        kept: dict[str, str] = {}
         for branch in {file.branch for file in files}:
             layout = Layout(self.storage, branch)
             ids = all_versions(layout) if self._is_there(layout) else []
@@ -59,10 +59,10 @@ class PaimonUndeleteRules:
                 for file in sorted(numbered_files, key=lambda file: -file.number):
                     reason = _reason(file, ids, needs)
                     if reason is not None:
-                        held[file.path] = reason
+                        kept[file.path] = reason
                     elif file.number not in ids:
                         ids.append(file.number)
-        return held
+        return kept
 
     def _is_there(self, layout: Layout) -> bool:
         return any(_ids(layout, SNAPSHOT))
