@@ -9,6 +9,7 @@ import json
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
+from importlib import import_module
 from itertools import accumulate, repeat
 from pathlib import Path
 from random import Random
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from dv_maintenance.errors import DamagedTableError
 from dv_maintenance.tables.partition_spec import PartitionField, by_columns
+from dv_maintenance.units import epoch_millis
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -113,7 +115,7 @@ class TableBackend(ABC):
     def moment(self) -> int:
         """A time, epoch milliseconds, after all past and before all future operations."""
         time.sleep(0.002)
-        now = time.time_ns() // 1_000_000
+        now = epoch_millis()
         time.sleep(_LAG_SECONDS)
         return now
 
@@ -143,25 +145,12 @@ class TableBackend(ABC):
 
 
 class _BuiltBackend(TableBackend):
-    """A table at a path or URI."""
+    """A table at a path or URI. ``properties``: of the table."""
 
     format: ClassVar[str]
 
-    def __init__(self, place: str, storage_options: Mapping[str, str] | None) -> None:
-        self.place = place
-        self.storage_options = dict(storage_options or {})
-
-    def open(self) -> Table:
-        from dv_maintenance.tables import open_table
-
-        return open_table(self.place, self.format, storage_options=self.storage_options)
-
-
-class DeltaBackend(_BuiltBackend):
-    """A Delta table at a path or URI. ``properties`` as in ``TBLPROPERTIES``."""
-
-    format = "delta"
-    styles: ClassVar[tuple[str, ...]] = ("file", "inline", "absolute")
+    builder: ClassVar[str]
+    """Module and class that write it."""
 
     def __init__(
         self,
@@ -170,25 +159,46 @@ class DeltaBackend(_BuiltBackend):
         storage_options: Mapping[str, str] | None = None,
         properties: Mapping[str, str] | None = None,
     ) -> None:
-        from dv_maintenance.testing.delta_builder import DeltaBuilder
-
-        super().__init__(place, storage_options)
+        self.place = place
+        self.storage_options = dict(storage_options or {})
         self.properties = dict(properties or {})
+        module, name = self.builder.split(":")
+        self._builder = getattr(import_module(f"dv_maintenance.testing.{module}"), name)(
+            place, storage_options=storage_options
+        )
+
+    def append(self, partition: str | None, rows: Sequence[Row]) -> int:
+        return int(self._builder.append(_table(partition, rows), [partition]))
+
+    def open(self) -> Table:
+        from dv_maintenance.tables import open_table
+
+        return open_table(self.place, self.format, storage_options=self.storage_options)
+
+
+class DeltaBackend(_BuiltBackend):
+    """A Delta table."""
+
+    format = "delta"
+    builder = "delta_builder:DeltaBuilder"
+    styles: ClassVar[tuple[str, ...]] = ("file", "inline", "absolute")
+
+    def __init__(self, place: str, **options: Any) -> None:
+        super().__init__(place, **options)
         mapped = self.properties.get("delta.columnMapping.mode", "none") != "none"
         self.supports = frozenset(
             {"partitions", "empty files", "features", "checkpoints"} | (set() if mapped else {"manifests"})
         )
-        self._builder = DeltaBuilder(place, storage_options=storage_options)
 
     def create(self) -> None:
         self._builder.create(_schema(), partition_by=["p"], properties=self.properties)
 
     def append(self, partition: str | None, rows: Sequence[Row]) -> int:
-        return self._builder.append(_table(partition, rows))
+        return int(self._builder.append(_table(partition, rows)))
 
     def delete(self, ids: Collection[int], *, style: str = "", keep_empty: bool = False) -> int:
         stored: DvStyle = "inline" if style == "inline" else "absolute" if style == "absolute" else "file"
-        return self._builder.delete(_having(ids), style=stored, keep_empty=keep_empty)
+        return int(self._builder.delete(_having(ids), style=stored, keep_empty=keep_empty))
 
     def forbid(self) -> None:
         from dv_maintenance.tables.delta.log.segment import read_commit
@@ -241,9 +251,10 @@ class LanceBackend(TableBackend):
 
 
 class PaimonBackend(_BuiltBackend):
-    """A Paimon append table at a path or URI. ``options`` of the table."""
+    """A Paimon append table."""
 
     format = "paimon"
+    builder = "paimon_builder:PaimonBuilder"
     supports = frozenset({"partitions", "empty files"})
     styles: ClassVar[tuple[str, ...]] = ("32", "64")
     first_version: ClassVar[int] = 1
@@ -252,67 +263,34 @@ class PaimonBackend(_BuiltBackend):
     logs: ClassVar[tuple[str, ...]] = ("snapshot", "schema", "manifest")
     retention: ClassVar[int] = 3_600_000
 
-    def __init__(
-        self,
-        place: str,
-        *,
-        storage_options: Mapping[str, str] | None = None,
-        options: Mapping[str, str] | None = None,
-    ) -> None:
-        from dv_maintenance.testing.paimon_builder import PaimonBuilder
-
-        super().__init__(place, storage_options)
-        self.options = {"snapshot.num-retained.min": "1", **(options or {})}
-        self._builder = PaimonBuilder(place, storage_options=storage_options)
-
     def create(self) -> None:
-        self._builder.create({"id": "BIGINT", "p": "STRING", "v": "STRING"}, ["p"], self.options)
-
-    def append(self, partition: str | None, rows: Sequence[Row]) -> int:
-        return self._builder.append(_table(partition, rows), [partition])
+        options = {"snapshot.num-retained.min": "1", **self.properties}
+        self._builder.create({"id": "BIGINT", "p": "STRING", "v": "STRING"}, ["p"], options)
 
     def delete(self, ids: Collection[int], *, style: str = "", keep_empty: bool = False) -> int:
         bits = 64 if style == "64" else 32
-        return self._builder.delete(_having(ids), bits=bits, keep_empty=keep_empty)
+        return int(self._builder.delete(_having(ids), bits=bits, keep_empty=keep_empty))
 
 
 class IcebergBackend(_BuiltBackend):
-    """An Iceberg table of format version 3 at a path or URI, in the folder of Hadoop's catalog. ``properties`` of the
-    table.
-    """
+    """An Iceberg table of format version 3, in the folder of Hadoop's catalog."""
 
     format = "iceberg"
+    builder = "iceberg_builder:IcebergBuilder"
     supports = frozenset({"partitions", "empty files"})
     forgets: ClassVar[bool] = True
     purged: ClassVar[str] = "replace"
     logs: ClassVar[tuple[str, ...]] = ("metadata",)
     retention: ClassVar[int] = 5 * 86_400_000
 
-    def __init__(
-        self,
-        place: str,
-        *,
-        storage_options: Mapping[str, str] | None = None,
-        properties: Mapping[str, str] | None = None,
-    ) -> None:
-        from dv_maintenance.testing.iceberg_builder import IcebergBuilder
-
-        super().__init__(place, storage_options)
-        self.properties = dict(properties or {})
-        self._builder = IcebergBuilder(place, storage_options=storage_options)
-
     def create(self) -> None:
         self._builder.create({"id": "long", "p": "string", "v": "string"}, ["p"], self.properties)
 
-    def append(self, partition: str | None, rows: Sequence[Row]) -> int:
-        return self._builder.append(_table(partition, rows), [partition])
-
     def delete(self, ids: Collection[int], *, style: str = "", keep_empty: bool = False) -> int:  # noqa: ARG002
-        return self._builder.delete(_having(ids), keep_empty=keep_empty)
+        return int(self._builder.delete(_having(ids), keep_empty=keep_empty))
 
     def between(self, version: int | None, newest: int) -> Sequence[int]:
-        known = [entry.version for entry in self.open().history()][::-1]
-        return known[0 if version is None else known.index(version) + 1 : known.index(newest) + 1]
+        return _between(self.open(), version, newest)
 
     def absent(self) -> Sequence[int]:
         return 1, self.open().version() - 1
@@ -359,8 +337,7 @@ class MemoryBackend(TableBackend):
         return MemoryEngine()
 
     def between(self, version: int | None, newest: int) -> Sequence[int]:
-        known = [entry.version for entry in self._table.history()][::-1]
-        return known[0 if version is None else known.index(version) + 1 : known.index(newest) + 1]
+        return _between(self.open(), version, newest)
 
     def absent(self) -> Sequence[int]:
         return 0, 1, self._table.version() - 1
@@ -435,6 +412,11 @@ def _having(ids: Collection[int]) -> Callable[[pa.Table], pa.BooleanArray]:
 
     wanted = pa.array(ids, pa.int64())
     return lambda rows: pc.is_in(rows["id"], wanted)
+
+
+def _between(table: Table, version: int | None, newest: int) -> Sequence[int]:
+    known = [entry.version for entry in table.history()][::-1]
+    return known[0 if version is None else known.index(version) + 1 : known.index(newest) + 1]
 
 
 def _transformed(transform: str, value: Any) -> str | None:

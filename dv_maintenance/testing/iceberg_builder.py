@@ -5,7 +5,6 @@ way: a commit that removes anything writes every entry of that kind again.
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from secrets import randbits
@@ -21,55 +20,15 @@ from dv_maintenance.files.avro.container import read_records
 from dv_maintenance.files.avro.writer import Template, write_records
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables.dv_codecs import load
+from dv_maintenance.tables.iceberg.commit.schemas import for_lists, for_manifests
+from dv_maintenance.tables.iceberg.commit.templates import NEW_LIST, new_manifest, partition_fields
 from dv_maintenance.tables.iceberg.layout import Layout
+from dv_maintenance.tables.iceberg.log.manifests import ADDED, DATA, DELETED, DELETES, EXISTING
 from dv_maintenance.tables.iceberg.rows.tasks import stored_source
 from dv_maintenance.tables.iceberg.snapshot import IcebergSnapshot, load_snapshot
+from dv_maintenance.units import epoch_millis
 
 _TYPES: Final = {"long": pa.int64(), "string": pa.string(), "int": pa.int32(), "double": pa.float64()}
-_EXISTING, _ADDED, _DELETED = 0, 1, 2
-_DATA, _DELETES = 0, 1
-
-
-def _field(number: int, name: str, kind: Any, *, optional: bool = True) -> dict[str, Any]:
-    return {"name": name, "type": ["null", kind] if optional else kind, "field-id": number}
-
-
-def _record(name: str, fields: Sequence[Any]) -> dict[str, Any]:
-    return {"type": "record", "name": name, "fields": list(fields)}
-
-
-_LIST: Final = json.dumps(
-    _record(
-        "manifest_file",
-        [
-            _field(500, "manifest_path", "string", optional=False),
-            _field(501, "manifest_length", "long", optional=False),
-            _field(502, "partition_spec_id", "int", optional=False),
-            _field(517, "content", "int", optional=False),
-            _field(515, "sequence_number", "long", optional=False),
-            _field(516, "min_sequence_number", "long", optional=False),
-            _field(503, "added_snapshot_id", "long", optional=False),
-            _field(504, "added_files_count", "int", optional=False),
-            _field(505, "existing_files_count", "int", optional=False),
-            _field(506, "deleted_files_count", "int", optional=False),
-            _field(512, "added_rows_count", "long", optional=False),
-            _field(513, "existing_rows_count", "long", optional=False),
-            _field(514, "deleted_rows_count", "long", optional=False),
-            _field(520, "first_row_id", "long"),
-        ],
-    )
-)
-_FILE: Final = [
-    _field(134, "content", "int", optional=False),
-    _field(100, "file_path", "string", optional=False),
-    _field(101, "file_format", "string", optional=False),
-    _field(103, "record_count", "long", optional=False),
-    _field(104, "file_size_in_bytes", "long", optional=False),
-    _field(142, "first_row_id", "long"),
-    _field(143, "referenced_data_file", "string"),
-    _field(144, "content_offset", "long"),
-    _field(145, "content_size_in_bytes", "long"),
-]
 
 
 class IcebergBuilder:
@@ -97,7 +56,7 @@ class IcebergBuilder:
             "table-uuid": str(uuid4()),
             "location": self.location,
             "last-sequence-number": 0,
-            "last-updated-ms": time.time_ns() // 1_000_000,
+            "last-updated-ms": epoch_millis(),
             "last-column-id": len(columns),
             "schemas": [{"type": "struct", "schema-id": 0, "fields": fields}],
             "current-schema-id": 0,
@@ -170,15 +129,16 @@ class IcebergBuilder:
         body, number = dict(before.metadata.body), randbits(62) + 1
         sequence = body["last-sequence-number"] + 1
         old = [] if before.entry is None else self._listed(before)
-        data = [self._entry(_ADDED, number, None, None, file) for file in added]
+        data = [self._entry(ADDED, number, None, None, file) for file in added]
         if removed:
-            data += [self._data(before, row, number, removed) for row in before.files.to_pylist()]
-            old = [each for each in old if each["517"] != _DATA]
+            data += [self._data(before, row, number, row["path"] in removed) for row in before.files.to_pylist()]
+            old = [each for each in old if each["517"] != DATA]
         changed = removed | set(dvs or {})
         deletes = self._new_dvs(before, dvs or {}, number)
         if changed & set(before.deletes.dvs["referenced"].to_pylist()):
-            deletes += [self._dv(before, row, number, changed) for row in before.deletes.dvs.to_pylist()]
-            old = [each for each in old if each["517"] != _DELETES]
+            dvs_before = before.deletes.dvs.to_pylist()
+            deletes += [self._dv(before, row, number, row["referenced"] in changed) for row in dvs_before]
+            old = [each for each in old if each["517"] != DELETES]
         new = [
             self._manifest(before, content, some[at : at + per_manifest], number, sequence)
             for content, some in ((0, data), (1, deletes))
@@ -187,11 +147,10 @@ class IcebergBuilder:
         listed, first = new + [each for each in old if each["504"] or each["505"]], body["next-row-id"]
         taken = first
         for each in listed:
-            if each["517"] == _DATA and each.get("520") is None:
+            if each["517"] == DATA and each.get("520") is None:
                 each["520"], taken = taken, taken + each["512"] + each["513"]
         path = f"{self.location}/metadata/snap-{number}-1-{uuid4()}.avro"
-        self._put(path, Template(_LIST, "deflate", by_id=True), listed)
-        now = max(time.time_ns() // 1_000_000, body["last-updated-ms"])
+        now = max(epoch_millis(), body["last-updated-ms"])
         snapshot = {
             "snapshot-id": number,
             **({} if before.entry is None else {"parent-snapshot-id": before.entry.id}),
@@ -203,6 +162,7 @@ class IcebergBuilder:
             "first-row-id": first,
             "added-rows": taken - first,
         }
+        self._put(path, for_lists(NEW_LIST, 3, snapshot), listed)
         version = int(before.metadata.path.rpartition("/")[2].split(".")[0][1:])
         body |= {
             "last-sequence-number": sequence,
@@ -241,42 +201,25 @@ class IcebergBuilder:
                 "145": blob.length,
                 "102": self._partition(before, codes[data]),
             }
-            found.append(self._entry(_ADDED, number, None, None, file))
+            found.append(self._entry(ADDED, number, None, None, file))
         return found
 
-    def _data(self, before: IcebergSnapshot, row: Mapping[str, Any], number: int, removed: Any) -> dict[str, Any]:
-        gone = row["path"] in removed
-        file = {
-            "134": 0,
-            "100": row["path"],
-            "101": "PARQUET",
-            "103": row["record_count"],
-            "104": row["size"],
-            "142": row["first_row_id"],
-            "102": self._partition(before, row["partition_code"]),
-        }
-        return self._entry(_DELETED if gone else _EXISTING, number, row["data_sequence"], row["file_sequence"], file)
+    def _data(self, before: IcebergSnapshot, row: Mapping[str, Any], number: int, gone: bool) -> dict[str, Any]:
+        file = {"134": 0, "101": "PARQUET", "142": row["first_row_id"]}
+        return self._again(before, row, DELETED if gone else EXISTING, number, file)
 
-    def _dv(self, before: IcebergSnapshot, row: Mapping[str, Any], number: int, changed: Any) -> dict[str, Any]:
-        gone = row["referenced"] in changed
-        file = {
-            "134": 1,
-            "100": row["path"],
-            "101": "PUFFIN",
-            "103": row["record_count"],
-            "104": row["size"],
-            "143": row["referenced"],
-            "144": row["content_offset"],
-            "145": row["content_size"],
-            "102": self._partition(before, row["partition_code"]),
-        }
-        return self._entry(
-            _DELETED if gone else _EXISTING,
-            number if gone else row["snapshot_id"],
-            row["data_sequence"],
-            row["file_sequence"],
-            file,
-        )
+    def _dv(self, before: IcebergSnapshot, row: Mapping[str, Any], number: int, gone: bool) -> dict[str, Any]:
+        place = {"143": row["referenced"], "144": row["content_offset"], "145": row["content_size"]}
+        file = {"134": 1, "101": "PUFFIN", **place}
+        return self._again(before, row, DELETED if gone else EXISTING, number if gone else row["snapshot_id"], file)
+
+    def _again(
+        self, before: IcebergSnapshot, row: Mapping[str, Any], status: int, number: int, file: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """The entry of a file that had one."""
+        partition = self._partition(before, row["partition_code"])
+        counts = {"100": row["path"], "103": row["record_count"], "104": row["size"], "102": partition}
+        return self._entry(status, number, row["data_sequence"], row["file_sequence"], {**file, **counts})
 
     @staticmethod
     def _entry(
@@ -292,32 +235,12 @@ class IcebergBuilder:
     def _manifest(
         self, before: IcebergSnapshot, content: int, entries: list[dict[str, Any]], number: int, sequence: int
     ) -> dict[str, Any]:
-        body = before.metadata.body
-        spec = body["partition-specs"][0]["fields"]
-        types = {each["id"]: each["type"] for each in body["schemas"][0]["fields"]}
-        partition = _record("r102", [_field(each["field-id"], each["name"], types[each["source-id"]]) for each in spec])
-        file = _record("r2", [*_FILE, _field(102, "partition", partition, optional=False)])
-        schema = _record(
-            "manifest_entry",
-            [
-                _field(0, "status", "int", optional=False),
-                _field(1, "snapshot_id", "long"),
-                _field(3, "sequence_number", "long"),
-                _field(4, "file_sequence_number", "long"),
-                _field(2, "data_file", file, optional=False),
-            ],
-        )
-        header = {
-            "schema": json.dumps(body["schemas"][0]),
-            "schema-id": "0",
-            "partition-spec": json.dumps(spec),
-            "partition-spec-id": "0",
-            "format-version": "3",
-            "content": "deletes" if content else "data",
-        }
+        metadata = before.metadata
+        spec = 0, json.dumps(metadata.body["partition-specs"][0]["fields"])
+        partition = json.dumps(partition_fields(metadata, 0))
+        template = for_manifests(new_manifest(metadata, 0), content, 3, spec, partition)
         path = f"{self.location}/metadata/{uuid4()}-m0.avro"
-        pairs = tuple((key, value.encode()) for key, value in header.items())
-        size = self._put(path, Template(json.dumps(schema), "deflate", pairs, by_id=True), entries)
+        size = self._put(path, template, entries)
         files = {status: [each["2"] for each in entries if each["0"] == status] for status in (0, 1, 2)}
         return {
             "500": path,

@@ -77,7 +77,7 @@ VERBS: Final = (
 def backend_of(kind: str, place: str, settings: Mapping[str, str]) -> TableBackend:
     made: dict[str, Callable[[], TableBackend]] = {
         "delta": lambda: DeltaBackend(place),
-        "paimon": lambda: PaimonBackend(place, options=settings),
+        "paimon": lambda: PaimonBackend(place, properties=settings),
         "lance": lambda: LanceBackend(place),
     }
     backend = made[kind]()

@@ -103,7 +103,9 @@ class Case:
 
 
 def option(**options: str) -> Callable[[str], TableBackend]:
-    return lambda place: PaimonBackend(place, options={name.replace("__", "."): each for name, each in options.items()})
+    return lambda place: PaimonBackend(
+        place, properties={name.replace("__", "."): each for name, each in options.items()}
+    )
 
 
 def v1(place: str) -> TableBackend:

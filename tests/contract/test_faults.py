@@ -66,7 +66,7 @@ def lance(place: str, verb: str) -> TableBackend:
 
 def paimon(place: str, verb: str) -> TableBackend:
     # Small index files: what is left of them is rewritten.
-    return PaimonBackend(place, options={"deletion-vector.index-file.target-size": "60"})
+    return PaimonBackend(place, properties={"deletion-vector.index-file.target-size": "60"})
 
 
 def iceberg(place: str, verb: str) -> TableBackend:

@@ -33,7 +33,7 @@ class DisturbedLance(DisturbedHistories):
 
 class DisturbedPaimon(DisturbedHistories):
     def backend(self, place: Path) -> TableBackend:
-        return PaimonBackend(str(place), options={"deletion-vector.index-file.target-size": "60"})
+        return PaimonBackend(str(place), properties={"deletion-vector.index-file.target-size": "60"})
 
 
 TestDisturbedDelta = DisturbedDelta.TestCase

@@ -88,7 +88,7 @@ VERBS: dict[str, Work] = {
 MAKES: dict[str, Callable[[str], TableBackend]] = {
     "delta": DeltaBackend,
     "lance": LanceBackend,
-    "paimon": lambda place: PaimonBackend(place, options={"deletion-vector.index-file.target-size": "60"}),
+    "paimon": lambda place: PaimonBackend(place, properties={"deletion-vector.index-file.target-size": "60"}),
 }
 CASES = [("delta", name) for name in VERBS] + [
     (kind, name) for kind in ("lance", "paimon") for name in ("delete by condition", "delete by keys")

@@ -28,7 +28,7 @@ class PaimonHistories(TableHistories):
 
     def backend(self, place: Path) -> PaimonBackend:
         # Small index files: what is left of them is rewritten more than once.
-        return PaimonBackend(str(place), options={"deletion-vector.index-file.target-size": "60"})
+        return PaimonBackend(str(place), properties={"deletion-vector.index-file.target-size": "60"})
 
 
 TestPaimonHistories = PaimonHistories.TestCase

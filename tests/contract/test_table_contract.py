@@ -75,7 +75,7 @@ class TestPaimon(Copied):
     @pytest.fixture
     def backend(self, tmp_path: Path) -> TableBackend:
         # Small index files: what is left of them is rewritten more than once.
-        return PaimonBackend(str(tmp_path / "a table"), options={"deletion-vector.index-file.target-size": "40"})
+        return PaimonBackend(str(tmp_path / "a table"), properties={"deletion-vector.index-file.target-size": "40"})
 
 
 class TestIceberg(Copied):
