@@ -6,7 +6,6 @@ Credentials are those that boto3 finds: environment, profile, role. The files ar
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -17,7 +16,7 @@ from dv_maintenance.catalogs.examination import Examined
 from dv_maintenance.catalogs.keys import options_of, settings_of
 from dv_maintenance.catalogs.kinds import CatalogSettings
 from dv_maintenance.catalogs.metastore import Entry
-from dv_maintenance.catalogs.named import found, in_schemas, missing_package, schema_in, table_in
+from dv_maintenance.catalogs.named import client_errors, found, in_schemas, schema_in, table_in
 from dv_maintenance.errors import (
     DvMaintenanceError,
     RefusedError,
@@ -153,8 +152,8 @@ def vend(options: Mapping[str, str]) -> dict[str, Any]:
     """The caller's own credentials, for the files. See ``dv_maintenance.credentials``."""
     name = options["catalog.table"]
     with _errors(name):
-        held = _session(settings_of(options)).get_credentials()
-        keys = None if held is None else held.get_frozen_credentials()
+        credentials = _session(settings_of(options)).get_credentials()
+        keys = None if credentials is None else credentials.get_frozen_credentials()
     if keys is None:
         raise StorageDeniedError(f"{name}: boto3 finds no credentials", next_step=_RIGHTS)
     token = {"token": keys.token} if keys.token else {}
@@ -235,19 +234,6 @@ def _client(settings: Settings, attempts: int = 3) -> Any:
     return session.client("glue", endpoint_url=settings.endpoint, config=config)
 
 
-@contextmanager
-def _errors(name: str) -> Iterator[None]:
-    """What boto3 raises, as errors of this package."""
-    try:
-        yield
-    except ImportError as error:
-        raise missing_package(name, "boto3", "glue", error) from error
-    except (DvMaintenanceError, Overtaken):
-        raise
-    except Exception as error:
-        raise _failed(name, error) from error
-
-
 def _failed(name: str, error: Exception) -> DvMaintenanceError:
     """What an exception of boto3 means."""
     from botocore import exceptions
@@ -278,3 +264,6 @@ def _failed(name: str, error: Exception) -> DvMaintenanceError:
         return StorageDeniedError(f"{name}: boto3 finds no credentials ({type(error).__name__})", next_step=_RIGHTS)
     kind = type(error).__name__
     return StorageUnavailableError(f"{name}: Glue can't be reached ({kind})", next_step=_REACH)
+
+
+_errors = partial(client_errors, package="boto3", extra="glue", failed=_failed)

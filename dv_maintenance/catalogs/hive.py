@@ -14,7 +14,7 @@ from pydantic import Field, field_validator
 from dv_maintenance.catalogs.examination import Examined
 from dv_maintenance.catalogs.kinds import CatalogSettings
 from dv_maintenance.catalogs.metastore import Entry
-from dv_maintenance.catalogs.named import found, in_schemas, missing_package, schema_in, table_in
+from dv_maintenance.catalogs.named import client_errors, found, in_schemas, schema_in, table_in
 from dv_maintenance.errors import DvMaintenanceError, StorageDeniedError, StorageUnavailableError, TableNotFoundError
 from dv_maintenance.tables.registry import Location
 
@@ -165,18 +165,12 @@ def _tables(client: Any, database: str, names: Sequence[str]) -> Sequence[Any]:
 @contextmanager
 def _asked(name: str, settings: Settings) -> Iterator[Any]:
     """A client, connected. What it raises in the meantime becomes an error of this package."""
-    transport: Any = None
-    try:
+    failed = partial(_failed, settings)
+    with client_errors(name, package="thrift or pyiceberg", extra="hive", failed=failed):
         transport, client = _connected(settings)
-        yield client
-    except ImportError as error:
-        raise missing_package(name, "thrift or pyiceberg", "hive", error) from error
-    except DvMaintenanceError:
-        raise
-    except Exception as error:
-        raise _failed(name, settings, error) from error
-    finally:
-        if transport is not None:
+        try:
+            yield client
+        finally:
             transport.close()
 
 
@@ -206,7 +200,7 @@ def _connected(settings: Settings) -> tuple[Any, Any]:
     raise AssertionError
 
 
-def _failed(name: str, settings: Settings, error: Exception) -> DvMaintenanceError:
+def _failed(settings: Settings, name: str, error: Exception) -> DvMaintenanceError:
     from hive_metastore.ttypes import InvalidOperationException, MetaException, NoSuchObjectException
     from thrift.transport.TTransport import TTransportException
 

@@ -7,9 +7,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from datetime import UTC, datetime
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 from pydantic import Field, model_validator
@@ -17,7 +16,7 @@ from pydantic import Field, model_validator
 from dv_maintenance.catalogs import parts_of
 from dv_maintenance.catalogs.keys import options_of, settings_of
 from dv_maintenance.catalogs.kinds import CatalogSettings
-from dv_maintenance.catalogs.named import ALL, found, left_alone, missing_package
+from dv_maintenance.catalogs.named import ALL, client_errors, found, left_alone
 from dv_maintenance.catalogs.server import check_encrypted
 from dv_maintenance.credentials import COMMITTER
 from dv_maintenance.errors import (
@@ -189,19 +188,6 @@ def _client(way: str, settings_json: str) -> Any:
     return connect(way, {**place, **stored, **sent, **settings.properties})
 
 
-@contextmanager
-def _errors(name: str) -> Iterator[None]:
-    """What Lance's library raises, as errors of this package."""
-    try:
-        yield
-    except ImportError as error:
-        raise missing_package(name, "lance-namespace", "lance", error) from error
-    except DvMaintenanceError:
-        raise
-    except Exception as error:
-        raise _failed(name, error) from error
-
-
 def _failed(name: str, error: Exception) -> DvMaintenanceError:
     from lance_namespace import errors
 
@@ -223,3 +209,6 @@ def _failed(name: str, error: Exception) -> DvMaintenanceError:
     return StorageUnavailableError(
         f"{name}: the namespace did not answer as expected ({why})", next_step="check its settings and the network"
     )
+
+
+_errors = partial(client_errors, package="lance-namespace", extra="lance", failed=_failed)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Final
 
 from dv_maintenance.catalogs import parts_of, quoted
 from dv_maintenance.errors import (
+    DvMaintenanceError,
     MissingSoftwareError,
     RefusedError,
     TableNotFoundError,
@@ -15,6 +17,7 @@ from dv_maintenance.errors import (
     UsageError,
 )
 from dv_maintenance.tables.find import FoundTable
+from dv_maintenance.tables.publish import Overtaken
 from dv_maintenance.tables.registry import known_format
 
 ALL = "*"
@@ -80,6 +83,21 @@ def missing_package(name: str, package: str, extra: str, error: ImportError) -> 
         f"{name}: the package {package}, which asks this catalog, is not installed ({error})",
         next_step=f"install dv-maintenance[{extra}]",
     )
+
+
+@contextmanager
+def client_errors(
+    name: str, *, package: str, extra: str, failed: Callable[[str, Exception], DvMaintenanceError]
+) -> Iterator[None]:
+    """What a catalog's client raises, as errors of this package. ``failed``: what an exception of it means."""
+    try:
+        yield
+    except ImportError as error:
+        raise missing_package(name, package, extra, error) from error
+    except (DvMaintenanceError, Overtaken):
+        raise
+    except Exception as error:
+        raise failed(name, error) from error
 
 
 def in_schemas(schemas: Callable[[], Iterable[str]], schema: str) -> Iterator[tuple[str, tuple[str, ...]]]:
