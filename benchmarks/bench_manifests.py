@@ -90,8 +90,8 @@ CONTENDERS = {
 
 def build(places: dict[str, str], files: int) -> None:
     """The same table once for each codec: ``places`` by codec."""
-    from dv_maintenance.files.avro.container import library
-    from dv_maintenance.files.avro.writer import block_bytes, header_bytes, template_of, write_records
+    from dv_maintenance.files.avro.container import header_bytes, library
+    from dv_maintenance.files.avro.writer import block_bytes, template_of, write_records
     from dv_maintenance.tables.paimon.log.entries import read_whole
     from dv_maintenance.testing.paimon_builder import PaimonBuilder
 

@@ -192,17 +192,8 @@ def _optimize(table: TableSettings, shared: _Shared) -> dg.AssetsDefinition:
             data_version=dg.DataVersion(str(outcome.numbers["version"])),
         )
 
-    return nodes.materializable(
-        optimize,
-        name=naming.op_name(table, "optimize"),
-        spec=_spec(table, "optimize", shared, description),
-        pool=shared.pool,
-        tags=table.op_tags,
-        config=OptimizeRun,
-        retry_policy=shared.retries,
-        resources=_SPARK,
-        backfill_policy=partitions.backfill_policy(table),
-    )
+    policy = partitions.backfill_policy(table)
+    return _job(optimize, table, "optimize", shared, description, OptimizeRun, _SPARK, backfill_policy=policy)
 
 
 def _chosen(context: dg.AssetExecutionContext) -> list[str]:
@@ -233,15 +224,7 @@ def _vacuum(table: TableSettings, shared: _Shared) -> dg.AssetsDefinition:
         observe_after(context.op_execution_context, table, opened, after)
         yield dg.MaterializeResult(metadata=metadata.render(outcome))
 
-    return nodes.materializable(
-        vacuum,
-        name=naming.op_name(table, "vacuum"),
-        spec=_spec(table, "vacuum", shared, description),
-        pool=shared.pool,
-        tags=table.op_tags,
-        config=VacuumRun,
-        retry_policy=shared.retries,
-    )
+    return _job(vacuum, table, "vacuum", shared, description, VacuumRun)
 
 
 def _manifest(table: TableSettings, shared: _Shared) -> dg.AssetsDefinition:
@@ -261,15 +244,29 @@ def _manifest(table: TableSettings, shared: _Shared) -> dg.AssetsDefinition:
         observe_after(context.op_execution_context, table, opened)
         yield dg.MaterializeResult(metadata=metadata.render(outcome))
 
+    return _job(manifest, table, "manifest", shared, description, ManifestRun, _SPARK)
+
+
+def _job(
+    compute: nodes.Compute,
+    table: TableSettings,
+    job: Job,
+    shared: _Shared,
+    description: str,
+    config: type[dg.Config],
+    resources: frozenset[str] = frozenset(),
+    backfill_policy: dg.BackfillPolicy | None = None,
+) -> dg.AssetsDefinition:
     return nodes.materializable(
-        manifest,
-        name=naming.op_name(table, "manifest"),
-        spec=_spec(table, "manifest", shared, description),
+        compute,
+        name=naming.op_name(table, job),
+        spec=_spec(table, job, shared, description),
         pool=shared.pool,
         tags=table.op_tags,
-        config=ManifestRun,
+        config=config,
         retry_policy=shared.retries,
-        resources=_SPARK,
+        resources=resources,
+        backfill_policy=backfill_policy,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
@@ -53,14 +53,10 @@ def missing_partitions(
     """Requests for keys in the table that Dagster does not know yet; a sensor returns them as
     ``dynamic_partitions_requests``. Raises UsageError if the table is not partitioned by these columns.
     """
-    if table.partitions is None:
-        return []
-    found = {_dynamic_name(table, column): keys for column, keys in column_keys(table.partitions, snapshot).items()}
-    missing = {name: keys.difference(instance.get_dynamic_partitions(name)) for name, keys in found.items()}
     return [
-        dg.DynamicPartitionsDefinition(name=name).build_add_request(sorted(keys))
-        for name, keys in missing.items()
-        if keys
+        dg.DynamicPartitionsDefinition(name=name).build_add_request(sorted(live - known))
+        for name, live, known in _dynamic_keys(table, snapshot, instance)
+        if live - known
     ]
 
 
@@ -71,15 +67,21 @@ def gone_partitions(
     when they come back. None while a run or backfill is active: it may be about to start with such a key. Raises
     UsageError if the table is not partitioned by these columns.
     """
-    if table.partitions is None:
-        return []
-    found = {_dynamic_name(table, column): keys for column, keys in column_keys(table.partitions, snapshot).items()}
-    gone = {name: set(instance.get_dynamic_partitions(name)) - keys for name, keys in found.items()}
     return [
-        dg.DynamicPartitionsDefinition(name=name).build_delete_request(sorted(keys))
-        for name, keys in gone.items()
-        if keys
+        dg.DynamicPartitionsDefinition(name=name).build_delete_request(sorted(known - live))
+        for name, live, known in _dynamic_keys(table, snapshot, instance)
+        if known - live
     ]
+
+
+def _dynamic_keys(
+    table: TableSettings, snapshot: Snapshot, instance: dg.DagsterInstance
+) -> Iterator[tuple[str, AbstractSet[str], AbstractSet[str]]]:
+    """Of each partition column: its name in Dagster, the keys that live files have, and those that Dagster knows."""
+    columns = {} if table.partitions is None else column_keys(table.partitions, snapshot)
+    for column, live in columns.items():
+        name = _dynamic_name(table, column)
+        yield name, live, set(instance.get_dynamic_partitions(name))
 
 
 def nothing_to_do(

@@ -33,14 +33,9 @@ def rows(
 
     output : an ``.arrow``, ``.parquet``, ``.csv`` or ``.jsonl`` file; ``None``: only count them.
     """
-    from dv_maintenance.maintenance.read import read, write_rows
+    from dv_maintenance.maintenance.read import read
 
-    schema, batches = read(table, version, columns, limit)
-    if output is None:
-        found = sum(batch.num_rows for batch in batches)
-        return Outcome(f"{count(found, 'row')}.", report={"rows": found, "output": None})
-    found = write_rows(schema, batches, output)
-    return Outcome(f"Wrote {count(found, 'row')} to {output}.", report={"rows": found, "output": output})
+    return _written(*read(table, version, columns, limit), output)
 
 
 def rows_where(
@@ -58,12 +53,17 @@ def rows_where(
     Errors of ``dml.read`` pass through.
     """
     from dv_maintenance.dml.read import matching_rows
-    from dv_maintenance.maintenance.read import check_output, chosen_schema, write_rows
+    from dv_maintenance.maintenance.read import check_output, chosen_schema
 
     check_output(output)
     snapshot = table.snapshot(version)
     schema = chosen_schema(snapshot, columns, limit)
-    batches = matching_rows(table, engine(), where, snapshot, schema, limit)
+    return _written(schema, matching_rows(table, engine(), where, snapshot, schema, limit), output)
+
+
+def _written(schema: pa.Schema, batches: Iterable[pa.RecordBatch], output: str | None) -> Outcome:
+    from dv_maintenance.maintenance.read import write_rows
+
     if output is None:
         found = sum(batch.num_rows for batch in batches)
         return Outcome(f"{count(found, 'row')}.", report={"rows": found, "output": None})

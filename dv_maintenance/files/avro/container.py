@@ -15,6 +15,7 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Any, BinaryIO, Final
 
 from dv_maintenance.errors import DamagedTableError, MissingSoftwareError
@@ -159,7 +160,7 @@ class AvroFile:
         return records
 
     def _pieces(self) -> Iterator[bytes]:
-        yield _header(self._writer, self._sync)
+        yield header_bytes(json.dumps(spelled(self._writer)), "null", self._sync)
         while not self._cursor.at_end():
             block = _block(self._cursor, self._codec, self._sync, _MAX_BLOCK)
             yield _framed(block, self._sync) if block[0] else b""
@@ -227,9 +228,9 @@ def _checked(record: Record | None) -> Record:
     return record
 
 
-def writer_schema(data: bytes, *, by_id: bool = False) -> Rebuilt:
+def writer_schema(data: bytes) -> Rebuilt:
     """The schema that a file was written with. Raises DamagedTableError as :func:`read_records`."""
-    return _parsed(header_of(data).get("avro.schema", b""), by_id)
+    return _parsed(header_of(data).get("avro.schema", b""), False)
 
 
 @lru_cache(maxsize=64)
@@ -344,8 +345,10 @@ def _metadata(cursor: _Cursor) -> dict[str, bytes]:
     return found
 
 
-def _header(schema: Rebuilt, sync: bytes) -> bytes:
-    pairs = {b"avro.schema": json.dumps(spelled(schema)).encode(), b"avro.codec": b"null"}
+def header_bytes(schema: str, codec: str, sync: bytes, more: Mapping[str, bytes] = MappingProxyType({})) -> bytes:
+    """The header of a file. ``sync``: 16 random bytes that end every block; ``more``: further metadata."""
+    pairs = {b"avro.schema": schema.encode(), b"avro.codec": codec.encode()}
+    pairs |= {key.encode(): value for key, value in more.items()}
     parts = [MAGIC, varint(zigzag(len(pairs)))]
     for key, value in pairs.items():
         parts += [varint(zigzag(len(key))), key, varint(zigzag(len(value))), value]

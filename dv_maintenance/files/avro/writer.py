@@ -7,14 +7,13 @@ from __future__ import annotations
 import io
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from types import MappingProxyType
 from typing import Any, Final
 
 from dv_maintenance.files.avro.codecs import PACKERS
-from dv_maintenance.files.avro.container import MAGIC, SYNC, Record, header_of, library
+from dv_maintenance.files.avro.container import SYNC, Record, header_bytes, header_of, library
 from dv_maintenance.files.avro.schema import parse_schema, spelled
 from dv_maintenance.files.varint import varint, zigzag
 
@@ -96,16 +95,6 @@ def _spelled_by_id(schema: str) -> Any:
 def _by_id(schema: str) -> Any:
     """Names are not part of encoded records, nor are logical types: values are those that ``read_records`` returns."""
     return library().parse_schema(_spelled_by_id(schema))
-
-
-def header_bytes(schema: str, codec: str, sync: bytes, more: Mapping[str, bytes] = MappingProxyType({})) -> bytes:
-    """The header of a file. ``sync``: 16 random bytes that end every block; ``more``: further metadata."""
-    pairs = {b"avro.schema": schema.encode(), b"avro.codec": codec.encode()}
-    pairs |= {key.encode(): value for key, value in more.items()}
-    parts = [MAGIC, varint(zigzag(len(pairs)))]
-    for key, value in pairs.items():
-        parts += [varint(zigzag(len(key))), key, varint(zigzag(len(value))), value]
-    return b"".join([*parts, varint(zigzag(0)), sync])
 
 
 def block_bytes(encoded: bytes, records: int, codec: str, sync: bytes) -> bytes:
