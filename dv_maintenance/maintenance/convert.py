@@ -18,6 +18,7 @@ from dv_maintenance.report import Report
 from dv_maintenance.tables.capabilities import AdoptingTable
 from dv_maintenance.tables.gates import check_committable
 from dv_maintenance.tables.model import NULL_PARTITION, FileKey, partition_name
+from dv_maintenance.tables.nested import NestedTables
 from dv_maintenance.tables.rows import AddedFile
 from dv_maintenance.tables.work import RewriteTask, ScanTask, SourceFile
 
@@ -86,7 +87,7 @@ def convert(
     if (newest := table.adopted()) is not None:
         return ConvertReport(table=table.uri, format=table.format, converted=False, version=newest)
     check_committable(table, dry_run=dry_run)
-    paths, ignored = _find(table.storage)
+    paths, ignored = _find(table.storage, table.format)
     order = _partition_order(table, paths)
     types = _declared(table, order, partition_types or {})
     try:
@@ -130,14 +131,25 @@ def convert(
 # -- files ---------------------------------------------------------------------------------------------------------
 
 
-def _find(storage: Storage) -> tuple[list[str], int]:
+def _find(storage: Storage, own: str) -> tuple[list[str], int]:
     """Visible Parquet files, sorted, and the number of other visible files."""
+    tables = NestedTables(own)
 
-    def hidden(path: str, _is_dir: bool) -> bool:
+    def hidden(path: str, is_dir: bool) -> bool:
+        if is_dir:
+            tables.see_folder(path)
         name = path.rsplit("/", 1)[-1]
         return name[0] in "_." and "=" not in name
 
     visible = sorted(info.path for info in storage.walk(skip=hidden))
+    for path in visible:
+        tables.see_file_below(path)
+    for folder, title in tables.titles.items():
+        raise RefusedError(
+            f"{folder or 'it'} holds a table of {title}, whose files are not all rows of it: some are deleted, or old",
+            table=storage.uri,
+            next_step=f"read it as {title}, and write its rows to another folder; or convert folders without tables",
+        )
     found = [path for path in visible if path.endswith(_SUFFIX)]
     for path in visible:
         # Spark reads the files beyond it, and a table must not refer to files outside of its root.

@@ -161,7 +161,7 @@ def test_hidden_foreign_and_nested_files_are_left_alone(table: LogWriter) -> Non
         "README.md",
         "_SUCCESS",
         "export.csv",
-        f"metadata/snap-{uuid}.avro",
+        f"metadata/list-{uuid}.avro",
         f"notes-{uuid}.txt",
         f"part-{uuid}.parquet.crc",
         "deletion_vectors.md",

@@ -143,7 +143,7 @@ def test_what_is_refused(laid_copy: Callable[[str], Path]) -> None:
     nested = place / "data" / "inner" / "metadata" / "v1.metadata.json"
     nested.parent.mkdir(parents=True)
     nested.write_text("{}")
-    with pytest.raises(RefusedError, match="belongs to another table"):
+    with pytest.raises(RefusedError, match="data/inner holds a table of Iceberg"):
         vacuumed(place, FAR)
     nested.unlink()
     body["properties"]["gc.enabled"] = "false"

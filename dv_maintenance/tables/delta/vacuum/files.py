@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from urllib.parse import unquote
 
 from dv_maintenance.storage import staged_for
+from dv_maintenance.tables.nested import NestedTables
 
 _CHANGE_DATA = "_change_data"
 _LOG = "_delta_log"
@@ -48,7 +49,7 @@ class Scope:
       except ``_change_data``, folders of partition columns with such names, and files that killed writers left staged
       in the table's own log;
     * ``metadata``, if the table is also an Iceberg table;
-    * every subfolder with its own ``_delta_log``, because it is another table.
+    * every subfolder with a table of its own, of any known format.
 
     ``partition_columns``: logical and physical names, since folders may use either.
     """
@@ -56,24 +57,27 @@ class Scope:
     def __init__(self, partition_columns: Iterable[str], *, iceberg: bool) -> None:
         self._partition_columns = frozenset(partition_columns)
         self._iceberg = iceberg
-        self._tables: set[str] = set()
+        self._nested = NestedTables("delta")
         self._folders = {"": True}
 
     def skip(self, path: str, is_dir: bool) -> bool:
         """For ``Storage.walk``. Also records tables inside this one, so call :meth:`holds` only after the walk."""
         folder, _, name = path.rpartition("/")
+        if is_dir:
+            self._nested.see_folder(path)
+        else:
+            self._nested.see_files(folder, (path,))
         if path == _LOG or folder == _LOG:
             return not (is_dir and path == _LOG) and _STAGED_LOG.fullmatch(path) is None
         if not name.startswith((".", "_")):
             return self._iceberg and path == "metadata"
-        if is_dir and name == _LOG:
-            self._tables.add(path[: -len(_LOG)])
         return not (is_dir and (path == _CHANGE_DATA or self._is_partition(name)))
 
     def shown(self, folder: str, paths: Sequence[str]) -> list[str]:
         """Those of a folder's files that are not skipped."""
         if not folder or folder == _LOG:
             return [path for path in paths if not self.skip(path, False)]
+        self._nested.see_files(folder, paths)
         name = len(folder) + 1
         return [path for path in paths if path[name] not in "._"]
 
@@ -84,10 +88,15 @@ class Scope:
         # Dots were resolved, so a path that leaves the table begins with `..`, a hidden name.
         return not self.skip(path, False) and self._holds_folder(path.rpartition("/")[0])
 
+    @property
+    def shared(self) -> bool:
+        """Whether the table's own folder holds a table of another format, too: a file without history may be its."""
+        return "" in self._nested.titles
+
     def _holds_folder(self, folder: str) -> bool:
         if folder not in self._folders:
             self._folders[folder] = (
-                f"{folder}/" not in self._tables
+                folder not in self._nested.titles
                 and not self.skip(folder, True)
                 and self._holds_folder(folder.rpartition("/")[0])
             )

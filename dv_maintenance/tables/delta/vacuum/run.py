@@ -203,7 +203,7 @@ class _Rules:
         kinds: dict[str, str] = {}
         for path in paths:
             kind = kind_of(path) or ("other" if path in self.past else None)
-            if kind and self.scope.holds(path):
+            if kind and self.scope.holds(path) and (path in self.past or not self.scope.shared):
                 kinds[path] = kind
         self.kept[FOREIGN] += len(paths) - len(kinds)
         stored = _stat(self.storage, list(kinds), seen)

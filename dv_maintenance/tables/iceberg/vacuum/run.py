@@ -39,6 +39,7 @@ from dv_maintenance.tables.iceberg.vacuum.reached import Reached
 from dv_maintenance.tables.iceberg.vacuum.retention import CURRENT, RECENT, Kept, kept_snapshots
 from dv_maintenance.tables.iceberg.writable import check_writable
 from dv_maintenance.tables.model import ExpiredFile, ExpiringFiles
+from dv_maintenance.tables.nested import NestedTables
 from dv_maintenance.tables.publish import Overtaken
 from dv_maintenance.tables.reach.needed import Needed
 from dv_maintenance.tables.reach.retention import applied_retention
@@ -231,19 +232,25 @@ class _Rules:
 
     def _check_alone(self, infos: Mapping[str, FileInfo]) -> None:
         """Refuse a folder that holds another table, whose files would be taken for orphans."""
-        own = self.metadata.path
-        for path, info in infos.items():
-            if not path.endswith(_DOCUMENT) or path == own or path.split("/")[-2] != METADATA:
-                continue
-            nested = path.count("/") > 1
-            other = None if nested or self.needed.why(path) else self._uuid(info)
-            if nested or (other is not None and other != self.metadata.uuid):
-                raise RefusedError(
-                    f"{path} belongs to another table, so files in this folder may be that table's",
-                    table=self.table,
-                    version=self.metadata.version,
-                    next_step="vacuum it with its own engine, or move one of the tables to a folder of its own",
-                )
+        nested = NestedTables("iceberg")
+        nested.see_folder_itself(self.storage)
+        documents = []
+        for path in infos:
+            nested.see_file_below(path)
+            if path.endswith(_DOCUMENT) and path != self.metadata.path and not self.needed.why(path):
+                documents.append(path)
+        of = {None, self.metadata.uuid}
+        others = [f"{folder or 'its folder'} holds a table of {title}" for folder, title in nested.titles.items()]
+        others = others or [
+            f"{path} belongs to another table" for path in documents if self._uuid(infos[path]) not in of
+        ]
+        if others:
+            raise RefusedError(
+                f"{others[0]}, so files in this folder may be that table's",
+                table=self.table,
+                version=self.metadata.version,
+                next_step="vacuum it with its own engine, or move one of the tables to a folder of its own",
+            )
 
     def _uuid(self, info: FileInfo) -> str | None:
         try:
