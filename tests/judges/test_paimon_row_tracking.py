@@ -140,9 +140,5 @@ def test_data_evolution_is_left_to_paimon(paimon_engine: PaimonEngine, tmp_path:
     options = {**TRACKED, "data-evolution.enabled": "true"}
     paimon_engine.create(tmp_path / "table", COLUMNS, options=options)
     paimon_engine.append(tmp_path / "table", rows(range(20)))
-    for act in (
-        lambda table: purge(table, LocalEngine()),
-        lambda table: delete(table, LocalEngine(), "id = 1"),
-    ):
-        with pytest.raises(RefusedError, match=r"data-evolution\.enabled"):
-            act(opened(tmp_path / "table"))
+    with pytest.raises(RefusedError, match=r"data-evolution\.enabled"):
+        delete(opened(tmp_path / "table"), LocalEngine(), "id = 1")

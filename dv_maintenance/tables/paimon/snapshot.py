@@ -21,6 +21,7 @@ from dv_maintenance.tables.paimon.log.manifests import Live, live_entries, no_en
 from dv_maintenance.tables.paimon.log.refs import tagged
 from dv_maintenance.tables.paimon.log.schema import Schema, newest_schema, read_schema
 from dv_maintenance.tables.paimon.log.snapshots import SnapshotFile, load_snapshot_file
+from dv_maintenance.tables.paimon.rows import evolution
 from dv_maintenance.tables.paimon.rows.evolution import anchors, grouped
 from dv_maintenance.tables.paimon.rows.files import counted, files_table, match, visible
 from dv_maintenance.tables.paimon.rows.partitions import Partition, Partitions
@@ -68,16 +69,21 @@ class PaimonSnapshot(Snapshot):
         return sum(int(each.get_total_buffer_size()) for each in tables) + _DV_BYTES * len(self.index.dvs)
 
     def units(self) -> Any:
-        """Each file of a primary-key table is rewritten alone."""
-        return -2 - np.arange(self.files.num_rows) if self.options.primary_key else None
+        """Each file of a primary-key table is rewritten alone; those of a data-evolution table are not."""
+        alone = self.options.primary_key or self.options.data_evolution
+        return -2 - np.arange(self.files.num_rows) if alone else None
 
     def barred(self) -> Mapping[str, Any]:
         from dv_maintenance.tables.paimon.rows import keyed, rewrite_tasks
 
         if "barred" not in self.derived:
-            self.derived["barred"] = (
-                keyed.barred(self) if self.options.primary_key else rewrite_tasks.barred(self.layout, self)
-            )
+            if self.options.primary_key:
+                found = keyed.barred(self)
+            elif self.options.data_evolution:
+                found = evolution.barred(self)
+            else:
+                found = rewrite_tasks.barred(self.layout, self)
+            self.derived["barred"] = found
         return self.derived["barred"]  # type: ignore[no-any-return]
 
     @property

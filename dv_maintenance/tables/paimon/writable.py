@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import pyarrow.compute as pc
@@ -47,11 +48,12 @@ def check_writable(layout: Layout, snapshot: PaimonSnapshot, operation: str) -> 
     reason = _WHOLE.get(operation) or next(_reasons(snapshot, operation), None)
     if reason:
         raise refused(snapshot, operation, reason)
-    if operation == "rewrite":
+    drops, schema = _drops(snapshot, operation), snapshot.table_schema
+    if operation == "rewrite" and not drops:
         codec_of(snapshot)
     if operation == "delete":
         check_opened(snapshot)
-    check_rows_readable(snapshot.table_schema, snapshot.table, snapshot.version)
+    check_rows_readable(replace(schema, fields=()) if drops else schema, snapshot.table, snapshot.version)
     if snapshot.options.primary_key and snapshot.file and (reason := keyed.streaming_compaction(layout, snapshot.file)):
         raise refused(snapshot, operation, reason)
 
@@ -74,18 +76,21 @@ _WHOLE: Final = {
 }
 
 
+def _drops(snapshot: PaimonSnapshot, operation: str) -> bool:
+    """Whether files are only removed, see ``evolution.barred``: no row is read or written."""
+    return snapshot.options.data_evolution and operation == "rewrite"
+
+
 def _reasons(snapshot: PaimonSnapshot, operation: str) -> Iterator[str]:
-    options, files = snapshot.options, snapshot.files
+    options, files, drops = snapshot.options, snapshot.files, _drops(snapshot, operation)
     alone = options.primary_key and operation == "rewrite"
     if alone:
         yield from keyed.why_not(snapshot)
     elif options.primary_key:
         yield "only Paimon can merge the rows of a primary-key table"
     if options.data_evolution:
-        yield (
-            "files of different columns share ranges of row ids without gaps (data-evolution.enabled): only Paimon can "
-            "give its rows new ids"
-        )
+        if not drops:
+            yield "files of different columns share the row ids that deletion vectors count by (data-evolution.enabled)"
     elif lineage.tracks(options) and operation == "rewrite" and lineage.lacks_ids(snapshot):
         yield "some of its files are older than row tracking, and have no row ids (row-tracking.enabled)"
     bucket = snapshot.properties.get("bucket", "").strip()
@@ -100,10 +105,10 @@ def _reasons(snapshot: PaimonSnapshot, operation: str) -> Iterator[str]:
     kinds = {file.kind for file in snapshot.index.files} - {DELETION_VECTORS}
     if kinds:
         yield f"a rewrite would have to update its indexes ({', '.join(sorted(kinds))})"
-    for column in snapshot.table_schema.fields:
+    for column in () if drops else snapshot.table_schema.fields:
         if what := next(filter(None, map(_unwritten, parts_of(column.type))), None):
             yield f"the column {column.name} holds {what}, which this tool does not write"
-    if operation == "rewrite" and format_of(snapshot) not in WRITTEN:
+    if operation == "rewrite" and not drops and format_of(snapshot) not in WRITTEN:
         yield (
             f"new files of the table must be {format_of(snapshot)}, but this tool writes only Parquet and ORC "
             "(file.format)"

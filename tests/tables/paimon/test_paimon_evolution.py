@@ -17,12 +17,15 @@ from hypothesis import strategies as st
 from support.paimon_writer import DataFile, PaimonWriter
 from test_paimon_scan import rows
 
+from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.engine.rows.live_rows import LiveRows
 from dv_maintenance.engine.rows.side_by_side import SideBySide, parts_of
 from dv_maintenance.engine.scan import open_source
 from dv_maintenance.engine.span import WHOLE, Span
 from dv_maintenance.errors import DamagedTableError, RefusedError, UnsupportedFeatureError
+from dv_maintenance.maintenance.execution.apply import purge
 from dv_maintenance.maintenance.health import health
+from dv_maintenance.maintenance.planning.plan import purge_plan
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables.paimon.rows.types import parse_type
 from dv_maintenance.tables.paimon.table import PaimonTable
@@ -94,6 +97,29 @@ def test_health_counts_rows_once_and_the_bytes_of_all_files(tmp_path: Path) -> N
     # What has to be there is every file, with its own size.
     sizes = {source.uri.rsplit("/", 1)[-1]: source.size for source in sources(table.layout, iter([snapshot]))}
     assert sizes == {each.name: each.size for each in (anchor, patch, alone)}
+
+
+def test_only_files_without_live_rows_are_purged(tmp_path: Path) -> None:
+    """With all that have other columns of these rows, unless one of them has other rows as well."""
+    written = evolving(tmp_path)
+    anchors = [put(written, numbered(range(first, first + 4)), first) for first in range(0, 16, 4)]
+    put(written, [{"b": 1}] * 4, 0, ["b"])
+    put(written, [{"b": 2}] * 4, 8, ["b"])
+    wide = written.data_file([{"b": 3}] * 8, _FIRST_ROW_ID=8, _WRITE_COLS=["b"], _FILE_NAME="data-1-0.vector.parquet")
+    written.commit("APPEND", add=[wide])
+    written.delete({anchors[0]: range(4), anchors[1]: [0], anchors[2]: range(4)})
+    table = opened(written)
+    before = rows(written.path, columns=["id", "a"])
+    plan = purge_plan(table.snapshot())
+    assert [each.path for step in plan.steps for each in step.inputs] == [f"bucket-0/{anchors[0].name}"]
+    assert sorted(each.reason.partition(":")[0] for each in plan.left_alone if each.deleted_rows) == [
+        "a file of blobs or vectors has rows of it and of others",
+        "its live rows would need new row ids (data-evolution.enabled)",
+    ]
+    report = purge(table, LocalEngine())
+    assert report.verified, report.problems
+    assert len(table.snapshot().live.entries) == 5
+    assert rows(written.path, columns=["id", "a"]) == before
 
 
 def test_the_anchor_is_the_oldest_file_and_no_other_has_a_deletion_vector(tmp_path: Path) -> None:

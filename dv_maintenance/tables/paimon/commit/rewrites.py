@@ -29,6 +29,7 @@ from dv_maintenance.tables.paimon.log.manifests import ADD
 from dv_maintenance.tables.paimon.log.schema import read_schema
 from dv_maintenance.tables.paimon.log.snapshots import COMPACT, read_snapshot_file
 from dv_maintenance.tables.paimon.rows import keyed, lineage
+from dv_maintenance.tables.paimon.rows.evolution import others_of
 from dv_maintenance.tables.paimon.rows.lineage import with_lineage
 from dv_maintenance.tables.publish import before_the_commit
 from dv_maintenance.tables.staying import Stay, outcome_of
@@ -139,9 +140,13 @@ class _Commit:
         self._decide(now)
         if not self.stay:
             return None
-        files = [file for stay in self.stay.values() for file in stay.inputs if file.id not in self._entries]
+        groups = {
+            each: {file.id: file.manifest for file in stay.inputs} | _others(now, stay.inputs)
+            for each, stay in self.stay.items()
+        }
+        wanted = {file: at for group in groups.values() for file, at in group.items() if file not in self._entries}
         # Read from the newest snapshot: manifests of the base may have expired while the new files were written.
-        self._entries |= added_entries(self.layout, now, {file.id: file.manifest for file in files})
+        self._entries |= added_entries(self.layout, now, wanted)
         self._template = self._template or newest_template(self.layout, now)
         entries: list[Entry] = []
         gone: set[FileId] = set()
@@ -149,8 +154,8 @@ class _Commit:
         for each in self.replacements:
             if (stay := self.stay.get(each.id)) is None:
                 continue
-            entries += [removal(self._entries[file.id]) for file in stay.inputs]
-            gone |= {file.id for file in stay.inputs}
+            entries += [removal(self._entries[file]) for file in groups[each.id]]
+            gone |= {*groups[each.id]}
             for output, deleted in zip(each.outputs, stay.deleted, strict=True):
                 if deleted and deleted.cardinality == output.rows:
                     continue  # a file without live rows
@@ -272,6 +277,15 @@ class _Commit:
             "_FILE": filled(values, template.fields("_FILE"), "data files"),
         }
         return Entry(template, filled(record, template.fields(), "manifests"))
+
+
+def _others(now: PaimonSnapshot, inputs: Sequence[LiveFile]) -> dict[FileId, int]:
+    """With data evolution, the files of other columns of the same rows, and their manifests."""
+    found = others_of(now.parts, [file.key.path for file in inputs])
+    return {
+        (now.partitions[row["partition_code"]].row, row["bucket"], row["file_name"]): row["manifest"]
+        for row in found.select(_COLUMNS).to_pylist()
+    }
 
 
 def _rows_moved(layout: Layout, since: int, version: int) -> bool:

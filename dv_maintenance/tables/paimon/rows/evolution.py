@@ -12,16 +12,21 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from dv_maintenance.errors import DamagedTableError, UnsupportedFeatureError
-from dv_maintenance.files.arrays import int64s
+from dv_maintenance.files.arrays import combined, flags, int64s, strings
+from dv_maintenance.remedies import run
 from dv_maintenance.tables.paimon.log.schema import Schema
 from dv_maintenance.tables.paimon.rows.lineage import LINEAGE
 from dv_maintenance.tables.paimon.rows.types import Field
+
+if TYPE_CHECKING:
+    from dv_maintenance.tables.paimon.snapshot import PaimonSnapshot
 
 PARTS_OF: Final = "part_of"
 """Column in the table of files that together hold the same rows: the path of their anchor."""
@@ -113,6 +118,39 @@ def _overlapping(name: str, first: int, rows: int) -> DamagedTableError:
         f"{name} has the row ids {first} to {first + rows - 1}, and another file has only some of them",
         next_step="restore an earlier snapshot",
     )
+
+
+def others_of(parts: pa.Table, anchor_paths: Sequence[str]) -> pa.Table:
+    """The other files that have the rows of the anchors with these paths. ``parts``: see :func:`grouped`."""
+    if not parts.num_rows:
+        return parts
+    own = pc.equal(parts["path"], parts[PARTS_OF])
+    return parts.filter(pc.and_not(pc.is_in(parts[PARTS_OF], value_set=strings(anchor_paths)), own))
+
+
+def barred(snapshot: PaimonSnapshot) -> dict[str, Any]:
+    """See ``Snapshot.barred``: of the files with a DV. Files whose rows are all deleted are removed with all that have
+    other columns of these rows. If rows were left, files would begin at other row ids, or lack some in the middle.
+    """
+    files = snapshot.files
+    whole = flags(pc.equal(files["deleted_rows"], files["physical_rows"]))
+    other = run("engine-sql", f"{snapshot.table} purge")
+    some = flags(pc.is_valid(files["dv_id"])) & ~whole
+    reasons = {
+        f"its live rows would need new row ids (data-evolution.enabled): only Paimon gives them, {other}": some,
+        f"a file of blobs or vectors has rows of it and of others: only Paimon rewrites it, {other}": whole
+        & flags(pc.is_in(files["path"], value_set=_shared(snapshot.parts))),
+    }
+    return {reason: mask for reason, mask in reasons.items() if mask.any()}
+
+
+def _shared(parts: pa.Table) -> pa.StringArray:
+    """The anchors of which a file has rows that they don't have."""
+    if not parts.num_rows:
+        return strings([])
+    ends = pc.add(parts["first_row_id"], parts["physical_rows"])
+    at = pc.index_in(parts[PARTS_OF], value_set=combined(parts["path"]))
+    return combined(parts[PARTS_OF].filter(pc.greater(ends, ends.take(at))))
 
 
 # -- which file has which column ----------------------------------------------------------------------------------
