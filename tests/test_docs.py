@@ -551,6 +551,20 @@ def shown(cell: str) -> bool:
     return bool(named)
 
 
+@pytest.mark.parametrize("format", ["Iceberg", "Lance", "Paimon"])
+def test_refusals_are_necessary_or_limits(format: str) -> None:
+    """Each with a run that shows it, in the cell or of the section's judge, or with other means."""
+    rows = matrix(f"{format}: refusals")
+    limits = [row for row in rows if row["necessary"].startswith("limit: ")]
+    section = FEATURES.read_text().split(f"## {format}: refusals\n")[1]
+    assert section.lstrip().startswith(f"{len(rows)} things are refused, {len(limits)} of them for a limit")
+    judge = (ROOT / "tests" / "judges" / "test_refusals_judged.py").read_text()
+    for row in rows:
+        if row not in limits:
+            assert row["necessary"].startswith("yes: ")
+            assert shown(row["necessary"]) or f'"{row["refused"]}"' in judge, row["refused"]
+
+
 def test_verbs_that_a_format_lacks_have_a_reason() -> None:
     refused = {
         (title, verb)

@@ -1,21 +1,30 @@
-"""What the page says of refusals: delta-spark refuses these tables, too, with the error that the page names."""
+"""What the page says of refusals: the engines refuse these tables, too, with the errors that the page names."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import pyarrow.parquet as pq
 import pytest
+from iceberg_engine import IcebergEngine
+from paimon_judging import our_rows
+from support.iceberg_edits import edit
 from support.pages import matrix
-from support.sessions import cheap
+from support.paimon_engine import DV, EngineError, PaimonEngine
+from support.sessions import CHEAP, cheap
 
-from dv_maintenance.errors import UnsupportedFeatureError
+from dv_maintenance.dml.update import update
+from dv_maintenance.errors import RefusedError, UnsupportedFeatureError
 from dv_maintenance.tables import open_table
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pyspark.sql import SparkSession
 
 # Without these a protocol contradicts itself.
@@ -28,11 +37,16 @@ def errors_of(cell: str) -> list[str]:
     return re.findall(r"`(DELTA_[A-Z_.]+)`", cell)
 
 
+def said_by(act: Callable[[], object]) -> str:
+    """The error of an act."""
+    with pytest.raises(Exception, match=r".") as caught:
+        act()
+    return str(caught.value)
+
+
 def refusal(spark: SparkSession, statement: str) -> str:
     """The error of a statement."""
-    with pytest.raises(Exception, match="") as caught:
-        spark.sql(statement).collect()
-    return str(caught.value)
+    return said_by(lambda: spark.sql(statement).collect())
 
 
 def supported(path: Path, name: str) -> None:
@@ -84,3 +98,139 @@ def test_iceberg_before_version_3_has_no_deletion_vectors(
     said = refusal(spark, f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ({on})")
     (row,) = (row for row in matrix("Delta Lake: refusals") if f"icebergCompatV{version}" in row["features"])
     assert any(f"[{each}]" in said for each in errors_of(row["what shows it"])), said[:500]
+
+
+def refused_here(path: Path, operation: str) -> None:
+    with pytest.raises(RefusedError):
+        table: Any = open_table(str(path))
+        table.check_writable(table.snapshot(), operation)
+
+
+def as_the_page_says(format: str, judged: dict[str, str]) -> None:
+    """``judged``: what the engine said, by what is refused. Other rows name tests, or are limits."""
+    rows = {row["refused"]: row["necessary"] for row in matrix(f"{format}: refusals")}
+    for refused, said in judged.items():
+        assert rows[refused].startswith("yes: ")
+        for error in re.findall(r"`([A-Z][^`]+ [^`]+|[A-Z_]{9,})`", rows[refused]):
+            assert error in said, (refused, said[:500])
+
+
+@pytest.mark.deep
+def test_iceberg_refuses_what_is_refused_here(iceberg_spark: SparkSession, tmp_path: Path) -> None:
+    engine = IcebergEngine(iceberg_spark, tmp_path)
+    for key, value in CHEAP.items():
+        engine.session.conf.set(key, value)
+    engine.create("a", "id INT, v STRING")
+    engine.sql("INSERT INTO {t} VALUES (1, 'x')", "a")
+
+    def changed(name: str, change: Callable[[dict[str, Any]], object] = lambda _: None) -> Path:
+        """A copy that has moved, with something else in its metadata."""
+        shutil.copytree(tmp_path / "a", tmp_path / name)
+        for stale in engine.path(name).rglob(".*.crc"):
+            stale.unlink()
+        edit(engine.path(name), lambda body: (body.update(location=str(engine.path(name))), change(body)))
+        return engine.path(name)
+
+    def column(kind: object) -> Callable[[dict[str, Any]], object]:
+        field = {"id": 9, "name": "n", "required": False, "type": kind}
+        return lambda body: (body["schemas"][-1]["fields"].append(field), body.update({"last-column-id": 10}))
+
+    def error(name: str, statement: str) -> str:
+        return said_by(lambda: engine.sql(statement, name))
+
+    said: dict[str, str] = {}
+    refused_here(changed("v5", lambda body: body.update({"format-version": 5})), "rewrite")
+    said["format version 5 and newer"] = error("v5", "SELECT * FROM {t}")
+    key = {"key-id": "k", "encrypted-key-metadata": "aGk=", "encrypted-by-id": "m"}
+    refused_here(
+        changed(
+            "e", lambda body: (body.update({"encryption-keys": [key]}), body["snapshots"][-1].update({"key-id": "k"}))
+        ),
+        "rewrite",
+    )
+    said["encrypted tables (`encryption-keys`, keys of manifests or files)"] = error("e", "SELECT * FROM {t}")
+
+    jvm: Any = engine.session._jvm
+    document = max(engine.path("a").glob("metadata/v*.metadata.json"))
+    files = jvm.org.apache.iceberg.hadoop.HadoopFileIO(engine.session._jsc.hadoopConfiguration())
+    fixed = jvm.org.apache.iceberg.BaseTable(jvm.org.apache.iceberg.StaticTableOperations(str(document), files), "t")
+    refused_here(document, "rewrite")
+    said["changes of a table that was named by a metadata file"] = said_by(
+        lambda: fixed.updateProperties().set("a", "b").commit()
+    )
+    other = changed("o") / "metadata"
+    max(other.glob("v*.metadata.json")).rename(other / "00003-11111111-2222-3333-4444-555555555555.metadata.json")
+    for file in [*other.glob("v*")]:
+        file.unlink()
+    refused_here(other.parent, "rewrite")
+    said["changes of the folder of a catalog other than Hadoop's"] = error("o", "SELECT * FROM {t}")
+    shutil.copytree(tmp_path / "a", tmp_path / "c")
+    refused_here(engine.path("c"), "rewrite")
+    there = len([*engine.path("a").rglob("*.parquet")])
+    engine.sql("INSERT INTO {t} VALUES (2, 'y')", "c")
+    assert len([*engine.path("a").rglob("*.parquet")]) == there + 1
+    said["changes of a table that was copied or moved"] = ""
+
+    for kind in ("time", "timestamp_ns"):
+        table = open_table(str(changed(kind, column(kind))))
+        with pytest.raises(RefusedError, match=r"Spark lacks|nanoseconds"):
+            update(table, engine.session, {"v": "'y'"}, "id = 1")
+    said["update and merge of tables with times or nanoseconds"] = " ".join(
+        error(kind, "UPDATE {t} SET id = 2") for kind in ("time", "timestamp_ns")
+    )
+    part = {"name": "z", "transform": "zorder", "source-id": 1, "field-id": 1000}
+    strange = {"spec-id": 1, "fields": [part]}
+    refused_here(
+        changed("z", lambda body: (body["partition-specs"].append(strange), body.update({"default-spec-id": 1}))),
+        "update",
+    )
+    said["update and merge if the newest partition specification has an unknown transform"] = error(
+        "z", "UPDATE {t} SET v = 'y'"
+    )
+    inside = {"id": 10, "name": "u", "required": False, "type": "unknown"}
+    refused_here(changed("s", column({"type": "struct", "fields": [inside]})), "rewrite")
+    unknown = {"type": "list", "element-id": 10, "element-required": False, "element": "unknown"}
+    refused_here(changed("l", column(unknown)), "rewrite")
+    said["rewrites, update and merge of tables with lists, maps or structs that have nothing but an unknown type"] = (
+        " ".join(error(name, "INSERT INTO {t} (id, v) VALUES (5, 'y')") for name in "sl")
+    )
+
+    engine.create("g", "id INT", properties="'gc.enabled' = 'false'")
+    engine.sql("INSERT INTO {t} VALUES (1)", "g")
+    refused_here(engine.path("g"), "vacuum")
+    until = "older_than => TIMESTAMP '2100-01-01 00:00:00'"
+    said["vacuum if `gc.enabled` is false"] = error("g", f"CALL {{c}}.expire_snapshots(table => '{{n}}', {until})")
+    inner = changed("i") / "data" / "inner"
+    shutil.copytree(engine.path("a"), inner)
+    for path in engine.path("i").rglob("*"):
+        os.utime(path, (1e9, 1e9))
+    waste = {str(path).removeprefix("file:") for (path,) in engine.orphans("i")}
+    assert {str(path) for path in inner.rglob("*.*") if path.is_file() and path.name[0] != "."} <= waste
+    with pytest.raises(RefusedError, match="belongs to another table"):
+        open_table(str(engine.path("i"))).vacuum()
+    said["vacuum if another table's metadata is in the folder"] = ""
+    as_the_page_says("Iceberg", said)
+    assert len(said) == 10
+
+
+@pytest.mark.deep
+def test_paimon_refuses_what_is_refused_here(paimon_engine: PaimonEngine, tmp_path: Path) -> None:
+    engine, path = paimon_engine, tmp_path / "t"
+    columns = {"id": "INT NOT NULL", "v": "STRING"}
+    with pytest.raises(EngineError) as caught:
+        engine.create(path, columns, key=["id"], options={**DV, "changelog-producer": "full-compaction"})
+    engine.create(path, columns, key=["id"], options={"write-only": "true"})
+    for value in "ab":
+        engine.append(path, [(1, value)])
+    assert engine.rows(path) == [{"id": 1, "v": "b"}]
+    assert sum(pq.read_metadata(file).num_rows for file in path.rglob("data-*.parquet")) == 2
+    refused_here(path, "rewrite")
+    with pytest.raises(RefusedError, match="merged on read"):
+        our_rows(path)
+    as_the_page_says(
+        "Paimon",
+        {
+            "primary-key tables with `changelog-producer` `full-compaction`": str(caught.value),
+            "primary-key tables that merge on read: reading and rewrites": "",
+        },
+    )
