@@ -28,11 +28,28 @@ import yaml
 from support.pages import FEATURES, matrix
 from support.places import ROOT
 
+from dv_maintenance import DvMaintainedTablesComponent
+from dv_maintenance.catalogs import configured
+from dv_maintenance.cli import main
 from dv_maintenance.cli.parser import parse
+from dv_maintenance.dagster import build_dv_assets, build_dv_checks
+from dv_maintenance.engine.local import LocalEngine
+from dv_maintenance.errors import UnsupportedFeatureError
+from dv_maintenance.maintenance.checks import check_table
+from dv_maintenance.maintenance.execution.apply import purge
+from dv_maintenance.maintenance.manifest import write_manifests
 from dv_maintenance.maintenance.planning.policy import Policy
-from dv_maintenance.service.tables_file import WatchConfig
+from dv_maintenance.maintenance.vacuum import vacuum
+from dv_maintenance.service.inspection import inspect_table
+from dv_maintenance.service.tables_file import TableSettings, WatchConfig
 from dv_maintenance.storage import Storage
+from dv_maintenance.tables import capabilities, open_table
+from dv_maintenance.tables.delta.features import check_readable, check_writable
+from dv_maintenance.tables.delta.load import load_snapshot
+from dv_maintenance.tables.delta.log.actions import Protocol
 from dv_maintenance.tables.find import FoundTable
+from dv_maintenance.tables.registry import Location, formats
+from dv_maintenance.testing.delta_builder import DeltaBuilder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -125,8 +142,6 @@ def test_yaml_loads(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     elif name == "tables.yaml":
         load_tables(WatchConfig.load(str(file)), len(yaml.safe_load(text)["tables"]))
     elif name == "defs.yaml":
-        from dv_maintenance import DvMaintainedTablesComponent
-
         for document in yaml.safe_load_all(text):
             assert document["type"] == "dv_maintenance.DvMaintainedTablesComponent"
             component = DvMaintainedTablesComponent.from_attributes_dict(attributes=document["attributes"])
@@ -135,17 +150,12 @@ def test_yaml_loads(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
             }
             load_tables(WatchConfig.model_validate(body), len(component.tables or ()))
     elif name == "catalogs.yaml":
-        from dv_maintenance.catalogs import configured
-
         for secret in re.findall(r"\$\{(\w+)\}", text):
             monkeypatch.setenv(secret, "secret")
         monkeypatch.setenv("DVM_CATALOGS", str(file))
         assert configured()
     elif name == "run.yaml":
         import dagster as dg
-
-        from dv_maintenance.dagster import build_dv_assets
-        from dv_maintenance.service.tables_file import TableSettings
 
         resources = {"spark": dg.ResourceDefinition.none_resource()}
         defs = dg.Definitions(build_dv_assets([TableSettings(name="orders", path="x")]), resources=resources)
@@ -162,8 +172,6 @@ def test_yaml_loads(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 def load_tables(config: WatchConfig, count: int) -> None:
     """As many as are listed, and Dagster takes what their settings make."""
     import dagster as dg
-
-    from dv_maintenance.dagster import build_dv_assets, build_dv_checks
 
     assert len(config.tables) == count + len(config.folders), "a folder has one"
     owned = [dg.AssetSpec(table.name) for table in config.tables if not table.observe]
@@ -225,8 +233,6 @@ def test_versions_are_those_of_the_package() -> None:
 def test_the_first_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """The page from top to bottom, but without installing anything, Spark, and the web page: test_first_day.py."""
     import dagster as dg
-
-    from dv_maintenance.cli import main
 
     page = DOCS / "start" / "first-table.md"
     package = tmp_path / "src" / "lakehouse"
@@ -332,15 +338,6 @@ def requests(monkeypatch: pytest.MonkeyPatch) -> set[tuple[str, str]]:
 
 
 def test_policies_allow_what_the_jobs_ask_for_and_no_more(tmp_path: Path, requests: set[tuple[str, str]]) -> None:
-    from dv_maintenance.engine.local import LocalEngine
-    from dv_maintenance.maintenance.checks import check_table
-    from dv_maintenance.maintenance.execution.apply import purge
-    from dv_maintenance.maintenance.manifest import write_manifests
-    from dv_maintenance.maintenance.vacuum import vacuum
-    from dv_maintenance.service.inspection import inspect_table
-    from dv_maintenance.tables import open_table
-    from dv_maintenance.testing.delta_builder import DeltaBuilder
-
     path = str(tmp_path / "orders")
     properties = {"delta.deletedFileRetentionDuration": "interval 0 seconds", "delta.checkpointInterval": "3"}
     builder = DeltaBuilder(path).create(
@@ -446,9 +443,6 @@ def test_every_page_has_a_place_in_the_site() -> None:
 
 
 def test_verbs_by_format_are_the_capabilities_of_the_code(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from dv_maintenance.tables import capabilities
-    from dv_maintenance.tables.registry import Location, formats
-
     capability = {
         "changes": capabilities.ChangeFeedTable,
         "checkpoint": capabilities.CheckpointableTable,
@@ -482,12 +476,6 @@ def test_verbs_by_format_are_the_capabilities_of_the_code(tmp_path: Path, capsys
 
 def test_table_features_are_those_of_the_code(tmp_path: Path) -> None:
     from dataclasses import replace
-
-    from dv_maintenance.errors import UnsupportedFeatureError
-    from dv_maintenance.tables.delta.features import check_readable, check_writable
-    from dv_maintenance.tables.delta.load import load_snapshot
-    from dv_maintenance.tables.delta.log.actions import Protocol
-    from dv_maintenance.testing.delta_builder import DeltaBuilder
 
     DeltaBuilder(str(tmp_path)).create(pa.schema([("id", pa.int64())]))
     snapshot = load_snapshot(Storage(str(tmp_path)))

@@ -16,7 +16,7 @@ import pytest
 from dv_maintenance.access import Access
 from dv_maintenance.errors import RefusedError, StorageError, UsageError
 from dv_maintenance.storage import FileExistsAlreadyError, RawName, Storage, absolute_uri, plain_uri
-from dv_maintenance.storage.failures import storage_errors
+from dv_maintenance.storage.failures import Handle, storage_errors
 from dv_maintenance.testing.faults import Call, Fault
 from dv_maintenance.testing.faulty_access import injected
 from dv_maintenance.testing.locations import Bucket
@@ -363,8 +363,6 @@ def test_arrow_writes_every_kind_of_bytes_to_a_store() -> None:
     """Its own buffers are of signed bytes, which obstore refuses: a second footer never arrived."""
     import obstore
     from obstore.store import MemoryStore
-
-    from dv_maintenance.storage.failures import Handle
 
     store = MemoryStore()
     with pa.PythonFile(Handle("k", obstore.open_writer(store, "k")), mode="w") as sink:

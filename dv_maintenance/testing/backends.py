@@ -9,26 +9,34 @@ import json
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
-from importlib import import_module
 from itertools import accumulate, repeat
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dv_maintenance.engine.local import LocalEngine
+from dv_maintenance.engine.scan import scan
 from dv_maintenance.errors import DamagedTableError
+from dv_maintenance.maintenance.read import read
+from dv_maintenance.tables import open_table
+from dv_maintenance.tables.delta.log.segment import read_commit
 from dv_maintenance.tables.partition_spec import PartitionField, by_columns
+from dv_maintenance.testing.delta_builder import DeltaBuilder
+from dv_maintenance.testing.iceberg_builder import IcebergBuilder
+from dv_maintenance.testing.memory import MemoryEngine, MemoryTable
+from dv_maintenance.testing.memory_log import MemoryCatalog, MemoryLog, NamedTable
+from dv_maintenance.testing.paimon_builder import PaimonBuilder
 from dv_maintenance.units import epoch_millis
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from dv_maintenance.engine import Engine
     from dv_maintenance.tables.model import Snapshot
     from dv_maintenance.tables.registry import Location
     from dv_maintenance.tables.table import Table
     from dv_maintenance.testing.delta_builder import DvStyle
-    from dv_maintenance.testing.memory import MemoryTable
-    from dv_maintenance.testing.memory_log import MemoryLog
 
 # id, partition, value.
 Row = tuple[int, str | None, str]
@@ -93,8 +101,6 @@ class TableBackend(ABC):
 
     def engine(self) -> Engine:
         """The engine that rewrites files of this table."""
-        from dv_maintenance.engine.local import LocalEngine
-
         return LocalEngine()
 
     def between(self, version: int | None, newest: int) -> Sequence[int]:
@@ -107,8 +113,6 @@ class TableBackend(ABC):
 
     def rows(self, version: int | None = None) -> list[Row]:
         """The rows that a query of this version returns, unordered."""
-        from dv_maintenance.maintenance.read import read
-
         _, batches = read(self.open(), version)
         return [(row["id"], row["p"], row["v"]) for batch in batches for row in batch.to_pylist()]
 
@@ -137,8 +141,6 @@ class TableBackend(ABC):
 
     def rows_of_files(self, snapshot: Snapshot) -> list[list[Row]]:
         """The live rows of each of a snapshot's files."""
-        from dv_maintenance.engine.scan import scan
-
         table = self.open()
         tasks = (scan(task, table.storage.options) for task in table.scan_tasks(snapshot))
         return [[tuple(row.values()) for batch in batches for row in batch.to_pylist()] for batches in tasks]
@@ -149,8 +151,7 @@ class _BuiltBackend(TableBackend):
 
     format: ClassVar[str]
 
-    builder: ClassVar[str]
-    """Module and class that write it."""
+    builder: ClassVar[Callable[..., Any]]
 
     def __init__(
         self,
@@ -162,17 +163,12 @@ class _BuiltBackend(TableBackend):
         self.place = place
         self.storage_options = dict(storage_options or {})
         self.properties = dict(properties or {})
-        module, name = self.builder.split(":")
-        self._builder = getattr(import_module(f"dv_maintenance.testing.{module}"), name)(
-            place, storage_options=storage_options
-        )
+        self._builder = type(self).builder(place, storage_options=storage_options)
 
     def append(self, partition: str | None, rows: Sequence[Row]) -> int:
         return int(self._builder.append(_table(partition, rows), [partition]))
 
     def open(self) -> Table:
-        from dv_maintenance.tables import open_table
-
         return open_table(self.place, self.format, storage_options=self.storage_options)
 
 
@@ -180,7 +176,7 @@ class DeltaBackend(_BuiltBackend):
     """A Delta table."""
 
     format = "delta"
-    builder = "delta_builder:DeltaBuilder"
+    builder = DeltaBuilder
     styles: ClassVar[tuple[str, ...]] = ("file", "inline", "absolute")
 
     def __init__(self, place: str, **options: Any) -> None:
@@ -201,15 +197,11 @@ class DeltaBackend(_BuiltBackend):
         return int(self._builder.delete(_having(ids), style=stored, keep_empty=keep_empty))
 
     def forbid(self) -> None:
-        from dv_maintenance.tables.delta.log.segment import read_commit
-
         protocol = next(action["protocol"] for action in read_commit(self._builder.storage, 0) if "protocol" in action)
         features = [*protocol["writerFeatures"], "fromTheFuture"]
         self._builder.commit([{"protocol": {**protocol, "writerFeatures": features}}])
 
     def checkpoint(self, now: int) -> None:
-        from dv_maintenance.testing.delta_builder import DeltaBuilder
-
         DeltaBuilder(self.place, storage_options=self.storage_options, clock=lambda: now).checkpoint()
 
 
@@ -245,8 +237,6 @@ class LanceBackend(TableBackend):
         return int(dataset.version)
 
     def open(self) -> Table:
-        from dv_maintenance.tables import open_table
-
         return open_table(self.place, "lance")
 
 
@@ -254,7 +244,7 @@ class PaimonBackend(_BuiltBackend):
     """A Paimon append table."""
 
     format = "paimon"
-    builder = "paimon_builder:PaimonBuilder"
+    builder = PaimonBuilder
     supports = frozenset({"partitions", "empty files"})
     styles: ClassVar[tuple[str, ...]] = ("32", "64")
     first_version: ClassVar[int] = 1
@@ -276,7 +266,7 @@ class IcebergBackend(_BuiltBackend):
     """An Iceberg table of format version 3, in the folder of Hadoop's catalog."""
 
     format = "iceberg"
-    builder = "iceberg_builder:IcebergBuilder"
+    builder = IcebergBuilder
     supports = frozenset({"partitions", "empty files"})
     forgets: ClassVar[bool] = True
     purged: ClassVar[str] = "replace"
@@ -304,14 +294,10 @@ class MemoryBackend(TableBackend):
     supports = frozenset({"partitions", "empty files", "manifests", "specifications"})
 
     def __init__(self, folder: Path) -> None:
-        from dv_maintenance.testing.memory import MemoryTable
-
         self.folder = folder
         self._table = MemoryTable(folder, schema=_schema(), log=self._log())
 
     def _log(self) -> MemoryLog:
-        from dv_maintenance.testing.memory_log import MemoryLog
-
         draw = Random(0)  # noqa: S311
         ids = accumulate(repeat(1 << 62), lambda last, _: last - draw.getrandbits(40) - 1)
         return MemoryLog(ids, by_columns("p"))
@@ -332,8 +318,6 @@ class MemoryBackend(TableBackend):
         return self._table
 
     def engine(self) -> Engine:
-        from dv_maintenance.testing.memory import MemoryEngine
-
         return MemoryEngine()
 
     def between(self, version: int | None, newest: int) -> Sequence[int]:
@@ -368,8 +352,6 @@ class NamedMemoryBackend(MemoryBackend):
     _NAME: ClassVar[str] = "sales.orders"
 
     def __init__(self, folder: Path) -> None:
-        from dv_maintenance.testing.memory_log import MemoryCatalog
-
         self.catalog = MemoryCatalog()
         self.catalog.create(self._NAME, folder, self._log())
         super().__init__(folder)
@@ -386,30 +368,20 @@ class NamedMemoryBackend(MemoryBackend):
 
 def opened_by_name(location: Location) -> MemoryTable:
     """The memory table at a location, as a ``TableFormat.open``."""
-    from dv_maintenance.testing.memory import MemoryTable
-    from dv_maintenance.testing.memory_log import NamedTable
-
     assert isinstance(location.catalog, NamedTable)
     return MemoryTable(location.catalog.place, schema=_schema(), catalog=location.catalog)
 
 
 def _schema() -> pa.Schema:
-    import pyarrow as pa
-
     return pa.schema([("id", pa.int64()), ("p", pa.string()), ("v", pa.string())])
 
 
 def _table(partition: str | None, rows: Sequence[Row]) -> pa.Table:
-    import pyarrow as pa
-
     return pa.Table.from_pylist([{"id": id_, "p": partition, "v": v} for id_, _, v in rows], schema=_schema())
 
 
 def _having(ids: Collection[int]) -> Callable[[pa.Table], pa.BooleanArray]:
     """Which rows of a batch have these ids."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     wanted = pa.array(ids, pa.int64())
     return lambda rows: pc.is_in(rows["id"], wanted)
 

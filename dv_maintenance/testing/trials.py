@@ -21,6 +21,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final
 
 from dv_maintenance.errors import DvMaintenanceError, RetryableError, StorageDeniedError, TableNotFoundError
+from dv_maintenance.maintenance.vacuum import vacuum
 from dv_maintenance.storage import Storage, staged_for
 from dv_maintenance.tables.guard import VacuumRequest
 from dv_maintenance.testing.faults import Call, Killed, Meanwhile, Recorder
@@ -167,8 +168,6 @@ class Trial:
         self.verb.run(self.backend, self.now)
         assert self._rows() == self.wanted
         assert not self.verb.left(self.history)
-        from dv_maintenance.maintenance.vacuum import vacuum
-
         vacuum(self.backend.open(), VacuumRequest(now=self.backend.moment() + self.backend.retention + ORPHAN_AGE))
         assert self._rows() == self.wanted
         table, stored = self.backend.open(), self.history.stored()

@@ -13,12 +13,29 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from dv_maintenance.tables.guard import VacuumRequest
+from dv_maintenance.dml import operation
+from dv_maintenance.dml.new_rows import scanned
+from dv_maintenance.dml.operation import Work, deleted_rows
+from dv_maintenance.dml.rows import numbered_rows
+from dv_maintenance.dml.write import write_changes
+from dv_maintenance.dv import DeletionVector
+from dv_maintenance.engine.local import LocalEngine
+from dv_maintenance.maintenance.checkpoint import checkpoint
+from dv_maintenance.maintenance.convert import convert
+from dv_maintenance.maintenance.downgrade import downgrade
+from dv_maintenance.maintenance.execution.apply import maintain, purge
+from dv_maintenance.maintenance.manifest import write_manifests
+from dv_maintenance.maintenance.rename_manifests import rename_manifests
+from dv_maintenance.maintenance.restore import restore
+from dv_maintenance.maintenance.undelete import undelete
+from dv_maintenance.maintenance.vacuum import vacuum
+from dv_maintenance.maintenance.zorder import zorder
+from dv_maintenance.tables.guard import VacuumGuard, VacuumRequest
+from dv_maintenance.tables.rows import RowChanges, row_id_name
 from dv_maintenance.testing.backends import Row, TableBackend
 from dv_maintenance.testing.history import TableHistory
 
 if TYPE_CHECKING:
-    from dv_maintenance.dml.operation import Work
     from dv_maintenance.tables.model import Snapshot
     from dv_maintenance.tables.rows import RowLevelTable
     from dv_maintenance.tables.work import ScanTask
@@ -71,109 +88,27 @@ _CAPABILITIES: Final = {
 # -- maintenance -------------------------------------------------------------------------------------------------------
 
 
-def _engine() -> Any:
-    from dv_maintenance.engine.local import LocalEngine
-
-    # One thread, so that every run makes the same calls in the same order.
-    return LocalEngine(1)
+_Run = Callable[[TableBackend, int], object]
+# One thread, so that every run makes the same calls in the same order.
+_ENGINE: Final = LocalEngine(1)
 
 
-def _purge(backend: TableBackend, _: int) -> object:
-    from dv_maintenance.maintenance.execution.apply import purge
-
-    return purge(backend.open(), _engine())
+def _runs(verb: Callable[..., object], *args: Any, **options: Any) -> _Run:
+    return lambda backend, _: verb(backend.open(), *args, **options)
 
 
-def _optimize(backend: TableBackend, _: int) -> object:
-    from dv_maintenance.maintenance.execution.apply import maintain
-
-    return maintain(backend.open(), _engine())
-
-
-def _zorder(backend: TableBackend, _: int) -> object:
-    from dv_maintenance.maintenance.zorder import zorder
-
-    return zorder(backend.open(), _engine(), ["id", "v"])
+def _runs_at(verb: Callable[..., object], *args: Any, ahead: int = 0, **options: Any) -> _Run:
+    """With the time, or one ``ahead`` of it, as ``now``."""
+    return lambda backend, now: verb(backend.open(), *args, now=now + ahead, **options)
 
 
-def _vacuum(backend: TableBackend, now: int) -> object:
-    from dv_maintenance.maintenance.vacuum import vacuum
-
-    return vacuum(backend.open(), VacuumRequest(now=now))
+def _vacuums(**request: Any) -> _Run:
+    return lambda backend, now: vacuum(backend.open(), VacuumRequest(now=now, **request))
 
 
-def _vacuum_lite(backend: TableBackend, now: int) -> object:
-    from dv_maintenance.maintenance.vacuum import vacuum
-
-    return vacuum(backend.open(), VacuumRequest(now=now, lite=True))
-
-
-def _vacuum_aside(backend: TableBackend, now: int) -> object:
-    from dv_maintenance.maintenance.vacuum import vacuum
-    from dv_maintenance.tables.guard import VacuumGuard
-
-    return vacuum(backend.open(), VacuumRequest(now=now, guard=VacuumGuard(quarantine=True)))
-
-
-def _undelete(backend: TableBackend, _: int) -> object:
-    from dv_maintenance.maintenance.undelete import undelete
-
-    return undelete(backend.open())
-
-
-def _restore(backend: TableBackend, _: int) -> object:
-    from dv_maintenance.maintenance.restore import restore
-
-    return restore(backend.open(), version=_RESTORED)
-
-
-def _manifest(backend: TableBackend, _: int) -> object:
-    from dv_maintenance.maintenance.manifest import write_manifests
-
-    return write_manifests(backend.open(), _engine())
-
-
-def _manifest_after_purge(backend: TableBackend, _: int) -> object:
-    from dv_maintenance.maintenance.manifest import write_manifests
-
-    return write_manifests(backend.open(), _engine(), purge_first=True)
-
-
-def _checkpoint(backend: TableBackend, _: int) -> object:
-    from dv_maintenance.maintenance.checkpoint import checkpoint
-
-    return checkpoint(backend.open())
-
-
-def _clean_log(backend: TableBackend, now: int) -> object:
-    from dv_maintenance.maintenance.checkpoint import checkpoint
-
-    return checkpoint(backend.open(), clean_log=True, now=now + _LOG_RETENTION)
-
-
-def _downgrade(backend: TableBackend, now: int) -> object:
-    from dv_maintenance.maintenance.downgrade import downgrade
-
-    return downgrade(backend.open(), _engine(), now=now)
-
-
-def _downgrade_without_history(backend: TableBackend, now: int) -> object:
-    from dv_maintenance.maintenance.downgrade import downgrade
-
-    return downgrade(backend.open(), _engine(), truncate_history=True, now=now)
-
-
-def _rename(backend: TableBackend, now: int) -> object:
-    from dv_maintenance.maintenance.rename_manifests import rename_manifests
-
-    return rename_manifests(backend.open(), now=now)
-
-
-def _convert(backend: TableBackend, _: int) -> object:
-    from dv_maintenance.maintenance.convert import convert
-
-    return convert(backend.open(), {"p": pa.string()})
-
+_purge = _runs(purge, _ENGINE)
+_vacuum = _vacuums()
+_vacuum_aside = _vacuums(guard=VacuumGuard(quarantine=True))
 
 _RESTORED: Final = 4
 _LOG_RETENTION: Final = 32 * 86_400_000
@@ -186,7 +121,7 @@ def _purged(history: TableHistory) -> None:
 
 def _purged_and_summed_up(history: TableHistory) -> None:
     _purged(history)
-    _checkpoint(history.backend, 0)
+    checkpoint(history.backend.open())
 
 
 def _set_aside(history: TableHistory) -> None:
@@ -195,8 +130,6 @@ def _set_aside(history: TableHistory) -> None:
 
 
 def _is_aside(history: TableHistory) -> bool:
-    from dv_maintenance.maintenance.undelete import undelete
-
     return undelete(history.table, dry_run=True).files > 0
 
 
@@ -216,8 +149,6 @@ def _changing(name: str, change: Change) -> Callable[[TableBackend, int], object
     """An operation that deletes and writes rows, through the product's own path from found rows to a commit."""
 
     def run(backend: TableBackend, _: int) -> object:
-        from dv_maintenance.dml import operation
-
         table = operation.row_level(backend.open())
         return operation.run(table, name, lambda snapshot: row_work(table, snapshot, change), max_attempts=3)
 
@@ -226,12 +157,6 @@ def _changing(name: str, change: Change) -> Callable[[TableBackend, int], object
 
 def row_work(table: RowLevelTable, snapshot: Snapshot, change: Change) -> Work:
     """What an operation that makes this change of a snapshot has to commit. New files are written."""
-    from dv_maintenance.dml.new_rows import scanned
-    from dv_maintenance.dml.operation import Work, deleted_rows
-    from dv_maintenance.dml.write import write_changes
-    from dv_maintenance.dv import DeletionVector
-    from dv_maintenance.tables.rows import RowChanges, row_id_name
-
     rules = table.row_rules(snapshot)
     tasks = table.scan_tasks(snapshot, scanned(snapshot.schema, rules).names)
     id_name = row_id_name(snapshot.schema) if rules.row_ids else ""
@@ -275,8 +200,6 @@ def _anything(added: Snapshot) -> bool:
 
 def _rows(table: RowLevelTable, tasks: Sequence[ScanTask], id_name: str) -> Iterator[tuple[Row, int, int, int | None]]:
     """Live rows, the number of their task, where they are in their file, and their id if they have one."""
-    from dv_maintenance.dml.rows import numbered_rows
-
     for number, task in enumerate(tasks):
         for batch in numbered_rows(number, task, table.storage.options):
             for row in batch.to_pylist():
@@ -366,23 +289,39 @@ def _has_dvs(history: TableHistory) -> bool:
 
 VERBS: Final = (
     Verb("purge", _purge, left=_has_dvs),
-    Verb("optimize", _optimize, left=_has_dvs),
+    Verb("optimize", _runs(maintain, _ENGINE), left=_has_dvs),
     Verb("vacuum", _vacuum, prepare=_purged),
     Verb("delete", _changing("DELETE", _delete), needs="positions", rows=_changed(_delete)),
     Verb("delete", _changing("DELETE", _delete), needs="rows", rows=_changed(_delete)),
     Verb("update", _changing("UPDATE", _update), needs="rows", rows=_changed(_update)),
     Verb("merge", _changing("MERGE", _merge), needs="rows", rows=_changed(_merge)),
-    Verb("zorder", _zorder, needs="order", left=_has_dvs),
-    Verb("vacuum --lite", _vacuum_lite, needs="lite", prepare=_purged),
+    Verb("zorder", _runs(zorder, _ENGINE, ["id", "v"]), needs="order", left=_has_dvs),
+    Verb("vacuum --lite", _vacuums(lite=True), needs="lite", prepare=_purged),
     Verb("vacuum --quarantine", _vacuum_aside, needs="quarantine", prepare=_purged),
-    Verb("undelete", _undelete, needs="quarantine", prepare=_set_aside, left=_is_aside),
-    Verb("restore", _restore, needs="restore", prepare=_purged, rows=lambda history: history.versions[_RESTORED]),
-    Verb("manifest", _manifest, needs="manifests", prepare=_purged),
-    Verb("manifest --purge-first", _manifest_after_purge, needs="manifests", left=_has_dvs),
-    Verb("checkpoint", _checkpoint, needs="checkpoints"),
-    Verb("checkpoint --clean-log", _clean_log, needs="checkpoints", prepare=_purged_and_summed_up),
-    Verb("downgrade", _downgrade, needs="downgrade", left=_has_dvs),
-    Verb("downgrade --truncate-history", _downgrade_without_history, needs="downgrade", left=_has_dvs),
-    Verb("rename-manifests", _rename, needs="rename", unreadable=True),
-    Verb("convert", _convert, needs="convert", prepare=_unlogged),
+    Verb("undelete", _runs(undelete), needs="quarantine", prepare=_set_aside, left=_is_aside),
+    Verb(
+        "restore",
+        _runs(restore, version=_RESTORED),
+        needs="restore",
+        prepare=_purged,
+        rows=lambda history: history.versions[_RESTORED],
+    ),
+    Verb("manifest", _runs(write_manifests, _ENGINE), needs="manifests", prepare=_purged),
+    Verb("manifest --purge-first", _runs(write_manifests, _ENGINE, True), needs="manifests", left=_has_dvs),
+    Verb("checkpoint", _runs(checkpoint), needs="checkpoints"),
+    Verb(
+        "checkpoint --clean-log",
+        _runs_at(checkpoint, ahead=_LOG_RETENTION, clean_log=True),
+        needs="checkpoints",
+        prepare=_purged_and_summed_up,
+    ),
+    Verb("downgrade", _runs_at(downgrade, _ENGINE), needs="downgrade", left=_has_dvs),
+    Verb(
+        "downgrade --truncate-history",
+        _runs_at(downgrade, _ENGINE, truncate_history=True),
+        needs="downgrade",
+        left=_has_dvs,
+    ),
+    Verb("rename-manifests", _runs_at(rename_manifests), needs="rename", unreadable=True),
+    Verb("convert", _runs(convert, {"p": pa.string()}), needs="convert", prepare=_unlogged),
 )

@@ -9,6 +9,7 @@ from threading import Thread
 
 import pytest
 
+from dv_maintenance.catalogs import exchange as module
 from dv_maintenance.catalogs.exchange import exchange
 
 
@@ -89,8 +90,6 @@ def test_another_thread_has_its_own(servers: list[Server]) -> None:
     servers.append(server := Server(10))
     exchange(server.url, {}, seconds=5)
     # The server serves one connection at a time: this thread's has to be closed first.
-    from dv_maintenance.catalogs import exchange as module
-
     for each in module._kept.connections.values():
         each.close()
     thread = Thread(target=exchange, args=(server.url, {}), kwargs={"seconds": 5})

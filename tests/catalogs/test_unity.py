@@ -16,6 +16,8 @@ from support.managed import ManagedBackend
 from support.places import GOLDEN
 from support.unity import TOKEN, Unity, unity
 
+from dv_maintenance.catalogs import located
+from dv_maintenance.catalogs.unity.keys import vend
 from dv_maintenance.cli import main
 from dv_maintenance.errors import (
     DamagedTableError,
@@ -323,9 +325,6 @@ def test_names_and_rights(server: Unity, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_keys_are_those_of_the_longest_prefix(server: Unity) -> None:
-    from dv_maintenance.catalogs import located
-    from dv_maintenance.catalogs.unity.keys import vend
-
     server.add("main.s.t", "s3a://lake/sales/t", table_type="EXTERNAL")
     server.keys["main.s.t"] = lambda _: [
         {"prefix": "s3://lake", "config": {"s3.access-key-id": "far"}},

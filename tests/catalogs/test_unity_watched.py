@@ -17,6 +17,7 @@ from support.managed import ManagedBackend
 from support.unity import TOKEN, Unity
 
 from dv_maintenance import DvMaintainedTablesComponent
+from dv_maintenance.catalogs import from_plain
 from dv_maintenance.errors import TableNotFoundError
 from dv_maintenance.service import reads
 from dv_maintenance.service.cursor import TableState
@@ -196,6 +197,4 @@ def test_a_tick_asks_once_for_each_table_and_the_run_purges(server: Unity, compo
 
 
 def _catalogs(server: Unity) -> Any:
-    from dv_maintenance.catalogs import from_plain
-
     return from_plain({"uc": {"type": "unity", "uri": server.url, "token": TOKEN}}, "test")

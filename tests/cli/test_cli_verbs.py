@@ -20,6 +20,8 @@ import pytest
 
 from dv_maintenance import cli
 from dv_maintenance.files.lance_library import FLOOR
+from dv_maintenance.maintenance.read import read
+from dv_maintenance.tables import open_table
 from dv_maintenance.testing.delta_builder import DeltaBuilder
 
 SCHEMA = pa.schema([("id", pa.int64()), ("day", pa.string())])
@@ -58,9 +60,6 @@ def commits(table: Path) -> int:
 
 
 def rows(table: Path) -> list[int]:
-    from dv_maintenance.maintenance.read import read
-    from dv_maintenance.tables import open_table
-
     schema, batches = read(open_table(str(table)), columns=["id"])
     return sorted(pa.Table.from_batches(batches, schema)["id"].to_pylist())
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from dv_maintenance.errors import StorageError, VerificationError
+from dv_maintenance.maintenance import downgrade
 from dv_maintenance.maintenance.execution import round as rounds
 from dv_maintenance.storage import FileExistsAlreadyError, Storage
 from dv_maintenance.tables.delta.commit import dv_files, publish
@@ -150,8 +151,6 @@ def test_a_mutation_that_records_success_before_the_write(tmp_path: Path, monkey
 
 
 def test_a_mutation_that_hides_what_was_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from dv_maintenance.maintenance import downgrade
-
     @contextmanager
     def silent(taken: Any) -> Iterator[None]:
         yield

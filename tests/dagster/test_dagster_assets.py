@@ -230,8 +230,6 @@ def test_a_run_keeps_what_its_error_means_for_the_next_one(error: DvMaintenanceE
 def test_names_that_look_alike_stay_apart(
     make_table: MakeTable, make_definitions: Definitions, names: tuple[str, str]
 ) -> None:
-    from dv_maintenance.dagster import naming
-
     first, second = (TableSettings(name=name, path="x") for name in names)
     assert naming.op_name(first, "plan") != naming.op_name(second, "plan")
 
@@ -288,8 +286,6 @@ def test_a_run_tells_how_far_it_is() -> None:
 
 def test_definitions_of_one_location_share_its_pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Under whatever names, and however the path is written."""
-    from dv_maintenance.dagster import naming
-
     monkeypatch.chdir(tmp_path)
     written = [
         tmp_path / "orders",

@@ -29,7 +29,9 @@ from dv_maintenance.maintenance.health import health
 from dv_maintenance.maintenance.read import read
 from dv_maintenance.maintenance.vacuum import vacuum
 from dv_maintenance.service.tables_file import TableSettings
+from dv_maintenance.storage import Storage
 from dv_maintenance.tables import open_table
+from dv_maintenance.tables.delta.commit.rewrites import commit_info_only
 from dv_maintenance.tables.guard import VacuumRequest
 from dv_maintenance.testing.delta_builder import DeltaBuilder
 
@@ -117,9 +119,6 @@ def test_ops_run_one_behind_the_other(make_table: MakeTable, instance: dg.Dagste
 
 
 def test_a_vacuum_that_died_is_named_to_the_restore(make_table: MakeTable, instance: dg.DagsterInstance) -> None:
-    from dv_maintenance.storage import Storage
-    from dv_maintenance.tables.delta.commit.rewrites import commit_info_only
-
     table = make_table()
     start = commit_info_only(Storage(table.path), "VACUUM START", {"defaultRetentionMillis": 0}, {})
     back = restore_op(table)

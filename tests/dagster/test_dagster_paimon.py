@@ -10,6 +10,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
+from dv_maintenance.cli import main
 from dv_maintenance.dagster import SparkResource, build_dv_assets
 from dv_maintenance.maintenance.health import health
 from dv_maintenance.maintenance.read import read
@@ -98,8 +99,6 @@ def test_checks(make_watched: Watched, instance: dg.DagsterInstance) -> None:
 
 
 def test_watching_a_folder(make_watched: Watched, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from dv_maintenance.cli import main
-
     place = Path(make_watched().path).parent
     (tmp_path / "tables.yaml").write_text(f"folders: [{{path: {place}, jobs: [optimize, manifest]}}]")
     assert main(["watch", str(tmp_path / "tables.yaml"), "--once", "--json"]) == 0

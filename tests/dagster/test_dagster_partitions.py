@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from packaging.version import Version
 
-from dv_maintenance.dagster import SparkResource, build_dv_assets, build_dv_job, build_dv_sensor, naming
+from dv_maintenance.dagster import SparkResource, assets, build_dv_assets, build_dv_job, build_dv_sensor, naming
 from dv_maintenance.dagster.partitions import backfill_policy, missing_partitions, nothing_to_do, partitions_def
 from dv_maintenance.errors import UsageError
 from dv_maintenance.maintenance.health import health
@@ -181,8 +181,6 @@ def test_no_partition_chosen_is_the_whole_table(sales: MakeTable, instance: dg.D
 def test_a_dagster_without_runs_on_the_whole_table_changes_nothing(
     sales: MakeTable, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from dv_maintenance.dagster import assets
-
     monkeypatch.setattr(assets, "_RECORDS_WHOLE_TABLE", False)
     table = sales(partitions=BY_DAY)
     with pytest.raises(dg.Failure, match="choose partitions"):

@@ -13,7 +13,7 @@ from support.readers import with_deltalake
 from support.twins import Twins, make_table
 
 from dv_maintenance.dml.delete import delete
-from dv_maintenance.errors import ConflictError, RefusedError, UsageError
+from dv_maintenance.errors import ConflictError, DamagedTableError, RefusedError, UsageError
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables.delta.table import DeltaTable
 from dv_maintenance.testing.delta_builder import DeltaBuilder
@@ -122,8 +122,6 @@ def test_what_spark_does_not_understand(twins: Twins, condition: str) -> None:
 
 
 def test_a_damaged_file_is_said_to_be_one(twins: Twins) -> None:
-    from dv_maintenance.errors import DamagedTableError
-
     for file in twins.ours.rglob("day=2026-02-01/**/*.parquet"):
         file.unlink()
     with pytest.raises(DamagedTableError):

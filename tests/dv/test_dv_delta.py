@@ -8,7 +8,7 @@ import random
 import struct
 import tracemalloc
 import zlib
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -19,37 +19,20 @@ from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyroaring import BitMap, BitMap64
+from support.dv_files import DvFile
 
 from dv_maintenance.dv import DeletionVector, DvDescriptor
 from dv_maintenance.dv.delta import EMPTY, MAX_POSITION, deserialize, inline, pack, serialize
 from dv_maintenance.errors import DamagedDeletionVectorError, UsageError
 from dv_maintenance.tables.dv_codecs import load
+from dv_maintenance.tables.work import DvRef
 
 URI = "s3://bucket/table/deletion_vector_1.bin"
 PORTABLE, NATIVE = struct.pack("<i", 1681511377), struct.pack("<i", 1681511376)
 
 
-@dataclass(frozen=True)
-class Ref:
-    codec: str = "delta"
-    cardinality: int = 0
-    size: int = 0
-    uri: str | None = None
-    offset: int | None = None
-    inline: str | None = None
-
-
-class File:
-    """A stored file that remembers what was fetched from it."""
-
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-        self.fetched: list[tuple[int, int]] = []
-
-    def __call__(self, uri: str, start: int, length: int) -> bytes:
-        assert uri == URI
-        self.fetched.append((start, length))
-        return self.data[start : start + length]
+def ref_of(codec: str = "delta", cardinality: int = 0, size: int = 0, uri: str | None = None, **place: Any) -> DvRef:
+    return DvRef(codec, cardinality, size, uri, **place)
 
 
 def no_file(uri: str, start: int, length: int) -> bytes:
@@ -89,12 +72,14 @@ def test_golden_inline(vectors: dict[str, Any]) -> None:
     seen = {"read": 0, "refused": 0}
     for case in vectors["inline"]:
         legal = "rows" in case and "portable_reader_must" not in case
-        ref = Ref(cardinality=len(case.get("rows", [0])), size=case["sizeInBytes"], inline=case["pathOrInlineDv"])
+        ref = ref_of(cardinality=len(case.get("rows", [0])), size=case["sizeInBytes"], inline=case["pathOrInlineDv"])
         if legal:
             dv = load(ref, no_file)
             assert dv.positions().tolist() == case["rows"]
             again = inline(dv)
-            assert load(Ref(cardinality=len(dv), size=again.size_in_bytes, inline=again.path_or_inline), no_file) == dv
+            assert (
+                load(ref_of(cardinality=len(dv), size=again.size_in_bytes, inline=again.path_or_inline), no_file) == dv
+            )
         else:
             reason = "magic" if "hex" in case else "Z85 group"
             with pytest.raises(DamagedDeletionVectorError, match=reason):
@@ -106,11 +91,11 @@ def test_golden_inline(vectors: dict[str, Any]) -> None:
 def test_golden_file_of_two(vectors: dict[str, Any]) -> None:
     data = bytes.fromhex(vectors["two_dv_file"]["hex"])
     for case in vectors["two_dv_file"]["dvs"]:
-        ref = Ref(cardinality=len(case["rows"]), size=case["sizeInBytes"], uri=URI, offset=case["offset"])
-        assert load(ref, File(data)).positions().tolist() == case["rows"]
+        ref = ref_of(cardinality=len(case["rows"]), size=case["sizeInBytes"], uri=URI, offset=case["offset"])
+        assert load(ref, DvFile(data)).positions().tolist() == case["rows"]
         for version in (0, 2, 255):
             with pytest.raises(DamagedDeletionVectorError, match=f"format version is {version}"):
-                load(ref, File(bytes([version]) + data[1:]))
+                load(ref, DvFile(bytes([version]) + data[1:]))
 
 
 def test_golden_native_layout(vectors: dict[str, Any]) -> None:
@@ -124,11 +109,11 @@ def test_golden_tables(golden: Path) -> None:
         for dv in table.get("dvs") or []:
             descriptor = DvDescriptor.from_json(dv)
             assert descriptor.unique_id == dv["uniqueId"]
-            ref = Ref(cardinality=descriptor.cardinality, size=descriptor.size_in_bytes)
+            ref = ref_of(cardinality=descriptor.cardinality, size=descriptor.size_in_bytes)
             if descriptor.storage_type == "i":
                 got = load(replace(ref, inline=descriptor.path_or_inline), no_file)
             elif (path := golden / "delta" / name / descriptor.relative_path()).exists():
-                got = load(replace(ref, uri=URI, offset=descriptor.offset), File(path.read_bytes()))
+                got = load(replace(ref, uri=URI, offset=descriptor.offset), DvFile(path.read_bytes()))
             else:
                 continue  # one table's data is too large for the golden folder
             assert got.positions().tolist()[: len(dv["rows"])] == dv["rows"]
@@ -217,8 +202,8 @@ def test_packed_dvs_are_read_back(sets: list[frozenset[int]], target: int, prefi
         for descriptor in file.descriptors:
             assert descriptor.storage_type == "u"
             assert descriptor.relative_path() == file.path
-            ref = Ref("delta", descriptor.cardinality, descriptor.size_in_bytes, URI, descriptor.offset)
-            read.append(load(ref, File(file.data)))
+            ref = DvRef("delta", descriptor.cardinality, descriptor.size_in_bytes, URI, descriptor.offset)
+            read.append(load(ref, DvFile(file.data)))
     assert read == dvs
     for file, after in pairwise(files):
         assert len(file.data) + after.descriptors[0].size_in_bytes + 8 > target, "files get filled"
@@ -246,7 +231,7 @@ def test_what_cannot_be_packed() -> None:
 
 def test_the_empty_dv_inline() -> None:
     assert inline(DeletionVector.empty()) == EMPTY
-    assert load(Ref(inline=""), no_file) == DeletionVector.empty()
+    assert load(ref_of(inline=""), no_file) == DeletionVector.empty()
 
 
 def test_near_dvs_come_in_one_fetch_with_the_version_byte_and_far_ones_alone() -> None:
@@ -254,9 +239,9 @@ def test_near_dvs_come_in_one_fetch_with_the_version_byte_and_far_ones_alone() -
     big, small = DeletionVector.from_positions(random_rows), DeletionVector.from_positions([4])
     (file,) = pack([small, big, small])
     for descriptor, dv in zip(file.descriptors, (small, big, small), strict=True):
-        stored = File(file.data)
+        stored = DvFile(file.data)
         assert descriptor.offset is not None
-        assert load(Ref("delta", len(dv), descriptor.size_in_bytes, URI, descriptor.offset), stored) == dv
+        assert load(DvRef("delta", len(dv), descriptor.size_in_bytes, URI, descriptor.offset), stored) == dv
         start = descriptor.offset if descriptor.offset > 70_000 else 0
         assert stored.fetched == [(start, descriptor.offset + descriptor.size_in_bytes + 8 - start)]
     assert start > 0, "the last one was far"
@@ -265,16 +250,16 @@ def test_near_dvs_come_in_one_fetch_with_the_version_byte_and_far_ones_alone() -
 def test_a_file_without_a_version_byte_is_read_at_offset_0() -> None:
     bitmap = serialize(DeletionVector.from_positions([3]))
     for offset in (0, None):
-        assert len(load(Ref("delta", 1, len(bitmap), URI, offset), File(framed(bitmap)[1:]))) == 1
+        assert len(load(DvRef("delta", 1, len(bitmap), URI, offset), DvFile(framed(bitmap)[1:]))) == 1
         with pytest.raises(DamagedDeletionVectorError, match="the file says"):
-            load(Ref("delta", 1, len(bitmap), URI, offset), File(framed(bitmap)))
+            load(DvRef("delta", 1, len(bitmap), URI, offset), DvFile(framed(bitmap)))
 
 
 # -- damage -------------------------------------------------------------------------------------------------------
 
 BITMAP = serialize(DeletionVector.from_positions([1, 5, 9]))
 GOOD = framed(BITMAP)
-REF = Ref("delta", 3, len(BITMAP), URI, 1)
+REF = DvRef("delta", 3, len(BITMAP), URI, 1)
 
 
 def flipped(data: bytes, at: int) -> bytes:
@@ -315,7 +300,7 @@ def flipped(data: bytes, at: int) -> bytes:
 def test_damage_names_file_offset_and_reason(data: bytes, change: dict[str, Any], reason: str) -> None:
     ref = replace(REF, **change)
     with pytest.raises(DamagedDeletionVectorError, match=reason) as caught:
-        load(ref, File(data), rows=10)
+        load(ref, DvFile(data), rows=10)
     assert (caught.value.file, caught.value.offset) == (URI, ref.offset)
     assert caught.value.exit_code == 5
     assert URI in str(caught.value)
@@ -323,14 +308,14 @@ def test_damage_names_file_offset_and_reason(data: bytes, change: dict[str, Any]
 
 
 def test_the_undamaged_file_is_read() -> None:
-    assert load(REF, File(GOOD), rows=10).positions().tolist() == [1, 5, 9]
+    assert load(REF, DvFile(GOOD), rows=10).positions().tolist() == [1, 5, 9]
 
 
 def test_positions_beyond_the_rows_of_the_file() -> None:
     with pytest.raises(DamagedDeletionVectorError, match="position 9 is beyond the file's 9 rows"):
-        load(REF, File(GOOD), rows=9)
+        load(REF, DvFile(GOOD), rows=9)
     with pytest.raises(DamagedDeletionVectorError, match="0 rows"):
-        load(REF, File(GOOD), rows=0)
+        load(REF, DvFile(GOOD), rows=0)
 
 
 def test_a_missing_file() -> None:
@@ -360,14 +345,14 @@ def test_an_unknown_codec() -> None:
 )
 def test_damaged_inline_text(text: str, size: int, reason: str) -> None:
     with pytest.raises(DamagedDeletionVectorError, match=reason) as caught:
-        load(Ref(cardinality=1, size=size, inline=text), no_file)
+        load(ref_of(cardinality=1, size=size, inline=text), no_file)
     assert caught.value.file is None
     assert "inline" in str(caught.value)
 
 
 def test_absurd_sizes_are_refused_before_they_are_fetched() -> None:
     # The size word lies as well: only the file's real end tells.
-    stored = File(b"\1" + struct.pack(">i", 2**31 - 1) + BITMAP)
+    stored = DvFile(b"\1" + struct.pack(">i", 2**31 - 1) + BITMAP)
     with pytest.raises(DamagedDeletionVectorError, match="truncated"):
         load(replace(REF, size=2**31 - 1), stored)
     assert max(length for _, length in stored.fetched) == 1
@@ -386,7 +371,7 @@ def test_mutated_files_are_read_right_or_refused(seed: int, mend_checksum: bool)
     data = framed(bytes(target)) if mend_checksum else bytes(target)
     tracemalloc.start()
     try:
-        dv = load(Ref("delta", len(whole), len(bitmap), URI, 1), File(data), rows=2**33)
+        dv = load(DvRef("delta", len(whole), len(bitmap), URI, 1), DvFile(data), rows=2**33)
     except DamagedDeletionVectorError:
         pass
     else:

@@ -7,7 +7,6 @@ import struct
 import zlib
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
@@ -17,12 +16,14 @@ from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from packaging.version import Version
+from support.dv_files import DvFile
 
 from dv_maintenance.dv import DeletionVector
 from dv_maintenance.dv.delta import NATIVE_MAGIC
 from dv_maintenance.dv.iceberg import CODEC, MAX_POSITION, decode, encode, inline, pack, read_footer
 from dv_maintenance.errors import DamagedDeletionVectorError
 from dv_maintenance.tables.dv_codecs import load
+from dv_maintenance.tables.work import DvRef
 
 URI = "s3://bucket/table/data/1-deletes.puffin"
 # Of two containers of equal size, pyroaring chooses an array, as Java does, from this release on.
@@ -30,27 +31,10 @@ OTHER_RUNS = Version(version("pyroaring")) < Version("1.1")
 POSITIONS = st.sets(st.integers(0, 5000) | st.integers(0, MAX_POSITION), min_size=1, max_size=40)
 
 
-@dataclass(frozen=True)
-class Ref:
-    offset: int | None
-    size: int
-    cardinality: int = 3
-    uri: str | None = URI
-    codec: str = CODEC
-    inline: str | None = None
-
-
-class File:
-    """A stored file that remembers what was fetched from it."""
-
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-        self.fetched: list[tuple[int, int]] = []
-
-    def __call__(self, uri: str, start: int, length: int) -> bytes:
-        assert uri == URI
-        self.fetched.append((start, length))
-        return self.data[start : start + length]
+def ref_of(
+    offset: int | None, size: int, cardinality: int = 3, uri: str | None = URI, inline: str | None = None
+) -> DvRef:
+    return DvRef(CODEC, cardinality, size, uri, offset, inline)
 
 
 def dv_of(*positions: int) -> DeletionVector:
@@ -68,8 +52,8 @@ def test_dvs_of_golden_tables(golden: Path) -> None:
             if not (dv := file["dv"]) or "positions" not in dv:
                 continue
             data = (expected.parent / "table" / dv["path"]).read_bytes()
-            stored = File(data)
-            found = load(Ref(dv["offset"], dv["length"], dv["cardinality"]), stored, rows=file["rows"])
+            stored = DvFile(data)
+            found = load(ref_of(dv["offset"], dv["length"], dv["cardinality"]), stored, rows=file["rows"])
             assert found.positions().tolist() == dv["positions"]
             assert stored.fetched == [(dv["offset"], dv["length"])]
             blob = encode(found)
@@ -90,10 +74,10 @@ def test_dvs_of_golden_tables(golden: Path) -> None:
 def test_files_come_back(sets: list[set[int]]) -> None:
     dvs = [dv_of(*sorted(each)) for each in sets]
     made = pack([(f"data/{n}.parquet", dv) for n, dv in enumerate(dvs)], created_by="tests")
-    file = File(made.data)
+    file = DvFile(made.data)
     assert read_footer(URI, len(made.data), file) == made.blobs
     for n, (blob, dv) in enumerate(zip(made.blobs, dvs, strict=True)):
-        assert load(Ref(blob.offset, blob.length, dv.cardinality), file) == dv
+        assert load(ref_of(blob.offset, blob.length, dv.cardinality), file) == dv
         assert (blob.data_file, blob.cardinality) == (f"data/{n}.parquet", dv.cardinality)
 
 
@@ -101,7 +85,7 @@ def test_files_come_back(sets: list[set[int]]) -> None:
 def test_positions_travel_inline(positions: set[int]) -> None:
     dv = dv_of(*sorted(positions))
     text, size = inline(dv)
-    assert load(Ref(None, size, dv.cardinality, None, inline=text), File(b"")) == dv
+    assert load(ref_of(None, size, dv.cardinality, None, inline=text), DvFile(b"")) == dv
 
 
 def test_what_is_never_stored() -> None:
@@ -113,29 +97,29 @@ def test_what_is_never_stored() -> None:
 @pytest.mark.parametrize(
     ("ref", "damage", "reason"),
     [
-        (Ref(4, 0), lambda blob: blob, "length 0 is outside"),
-        (Ref(-1, 54), lambda blob: blob, "offset -1 is outside"),
-        (Ref(4, 55), lambda blob: blob, "the file says"),
-        (Ref(4, 54), lambda blob: blob[:-1], "truncated"),
-        (Ref(4, 54), lambda blob: b"", "truncated"),
-        (Ref(4, 54), lambda blob: blob[:20] + b"\xff" + blob[21:], "CRC-32"),
-        (Ref(4, 54, 4), lambda blob: blob, "it holds 3 positions, the log says 4"),
-        (Ref(2**31, 54), lambda blob: blob, "offset 2147483648 is outside"),
+        (ref_of(4, 0), lambda blob: blob, "length 0 is outside"),
+        (ref_of(-1, 54), lambda blob: blob, "offset -1 is outside"),
+        (ref_of(4, 55), lambda blob: blob, "the file says"),
+        (ref_of(4, 54), lambda blob: blob[:-1], "truncated"),
+        (ref_of(4, 54), lambda blob: b"", "truncated"),
+        (ref_of(4, 54), lambda blob: blob[:20] + b"\xff" + blob[21:], "CRC-32"),
+        (ref_of(4, 54, 4), lambda blob: blob, "it holds 3 positions, the log says 4"),
+        (ref_of(2**31, 54), lambda blob: blob, "offset 2147483648 is outside"),
     ],
 )
-def test_damaged_blobs_are_refused(ref: Ref, damage: Callable[[bytes], bytes], reason: str) -> None:
+def test_damaged_blobs_are_refused(ref: DvRef, damage: Callable[[bytes], bytes], reason: str) -> None:
     blob = encode(dv_of(1, 5, 70_000))
     assert len(blob) == 54
     with pytest.raises(DamagedDeletionVectorError, match=reason) as caught:
-        load(ref, File(b"PFA1" + damage(blob)))
+        load(ref, DvFile(b"PFA1" + damage(blob)))
     assert (caught.value.file, caught.value.offset) == (URI, ref.offset)
 
 
 def test_positions_beyond_the_file_are_refused() -> None:
     blob = encode(dv_of(1, 5, 60))
-    assert load(Ref(0, len(blob)), File(blob), rows=61)
+    assert load(ref_of(0, len(blob)), DvFile(blob), rows=61)
     with pytest.raises(DamagedDeletionVectorError, match="position 60 is beyond the file's 60 rows"):
-        load(Ref(0, len(blob)), File(blob), rows=60)
+        load(ref_of(0, len(blob)), DvFile(blob), rows=60)
 
 
 @pytest.mark.parametrize("magic", [NATIVE_MAGIC, 0, 1581511376])
@@ -147,9 +131,9 @@ def test_only_the_portable_magic_number_is_known(magic: int) -> None:
 
 
 def test_a_huge_length_is_checked_before_it_is_fetched() -> None:
-    file = File(b"PFA1" + encode(dv_of(1, 2, 3)))
+    file = DvFile(b"PFA1" + encode(dv_of(1, 2, 3)))
     with pytest.raises(DamagedDeletionVectorError, match="truncated"):
-        load(Ref(4, 1 << 30), file)
+        load(ref_of(4, 1 << 30), file)
     assert file.fetched == [(4 + (1 << 30) - 1, 1)]
 
 
@@ -179,7 +163,7 @@ def footer(payload: bytes, flags: int = 0, length: int | None = None) -> bytes:
 )
 def test_damaged_footers_are_refused(data: bytes, reason: str) -> None:
     with pytest.raises(DamagedDeletionVectorError, match=reason) as caught:
-        read_footer(URI, len(data), File(data))
+        read_footer(URI, len(data), DvFile(data))
     assert caught.value.file == URI
 
 
@@ -188,12 +172,12 @@ def test_damaged_footers_are_refused(data: bytes, reason: str) -> None:
 def test_a_changed_byte_is_damage_or_harmless(at: int, byte: int) -> None:
     data = SOUND[:at] + bytes([byte]) + SOUND[at + 1 :]
     with suppress(DamagedDeletionVectorError):
-        read_footer(URI, len(data), File(data))
+        read_footer(URI, len(data), DvFile(data))
 
 
 def test_a_footer_that_only_says_that_it_is_packed_is_damage() -> None:
     with pytest.raises(DamagedDeletionVectorError, match="can't be unpacked"):
-        read_footer(URI, len(data := footer(b'{"blobs": []}', flags=1)), File(data))
+        read_footer(URI, len(data := footer(b'{"blobs": []}', flags=1)), DvFile(data))
 
 
 def test_a_packed_footer_is_read() -> None:
@@ -201,5 +185,5 @@ def test_a_packed_footer_is_read() -> None:
     sink = pa.BufferOutputStream()
     with pa.CompressedOutputStream(sink, "lz4") as stream:
         stream.write(plain)
-    (blob,) = read_footer(URI, len(data := footer(sink.getvalue().to_pybytes(), flags=1)), File(data))
+    (blob,) = read_footer(URI, len(data := footer(sink.getvalue().to_pybytes(), flags=1)), DvFile(data))
     assert (blob.type, blob.offset, blob.length) == ("x", 4, 0)

@@ -8,7 +8,7 @@ import json
 import random
 import struct
 import tracemalloc
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
@@ -19,39 +19,22 @@ from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyroaring import BitMap
+from support.dv_files import DvFile
 
 from dv_maintenance.dv import DeletionVector
 from dv_maintenance.dv.lance import ARRAY, BITMAP, MAX_OFFSET, decode, encode, encode_array, encode_bitmap
 from dv_maintenance.dv.roaring import pack_positions
 from dv_maintenance.errors import DamagedDeletionVectorError
 from dv_maintenance.tables.dv_codecs import load
+from dv_maintenance.tables.work import DvRef
 
 URI = "s3://bucket/table/_deletions/0-1-2.bin"
 KINDS = [ARRAY, BITMAP]
 SCHEMA = pa.schema([pa.field("row_id", pa.uint32(), nullable=False)])
 
 
-@dataclass(frozen=True)
-class Ref:
-    codec: str
-    cardinality: int = 3
-    size: int = 0
-    uri: str | None = URI
-    offset: int | None = None
-    inline: str | None = None
-
-
-class File:
-    """A stored file that remembers what was fetched from it."""
-
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-        self.fetched: list[tuple[int, int]] = []
-
-    def __call__(self, uri: str, start: int, length: int) -> bytes:
-        assert uri == URI
-        self.fetched.append((start, length))
-        return self.data[start : start + length]
+def ref_of(codec: str, cardinality: int = 3) -> DvRef:
+    return DvRef(codec, cardinality, 0, URI)
 
 
 def ipc(*columns: list[int | None], schema: pa.Schema = SCHEMA, compression: str | None = "zstd") -> bytes:
@@ -74,8 +57,8 @@ def test_golden_deletion_files(golden: Path) -> None:
             for fragment in version["fragments"]:
                 if fragment.get("deletion"):
                     codec = kinds[fragment["deletion"]["kind"]]
-                    file = File((expected.parent / fragment["deletion"]["path"]).read_bytes())
-                    dv = load(Ref(codec, fragment["deleted_count"]), file, rows=fragment["physical_rows"])
+                    file = DvFile((expected.parent / fragment["deletion"]["path"]).read_bytes())
+                    dv = load(ref_of(codec, fragment["deleted_count"]), file, rows=fragment["physical_rows"])
                     assert [[start, stop - start] for start, stop in dv.ranges()] == fragment["deleted_runs"]
                     text = ",".join(map(str, dv.positions().tolist()))
                     assert hashlib.sha256(text.encode()).hexdigest() == fragment["deleted_sha256"]
@@ -94,8 +77,8 @@ OFFSETS = st.frozensets(st.one_of(st.integers(0, 200), st.integers(0, MAX_OFFSET
 @given(OFFSETS, st.sampled_from(KINDS))
 def test_what_is_written_is_read_back(offsets: frozenset[int], codec: str) -> None:
     dv = DeletionVector.from_positions(offsets)
-    file = File(encode(codec, dv))
-    assert load(Ref(codec, len(dv)), file, rows=MAX_OFFSET + 1) == dv
+    file = DvFile(encode(codec, dv))
+    assert load(ref_of(codec, len(dv)), file, rows=MAX_OFFSET + 1) == dv
     assert len(file.fetched) == 1
 
 
@@ -156,9 +139,9 @@ def test_bitmaps_with_and_without_runs() -> None:
 
 def test_a_file_larger_than_its_count_foretells_is_read_whole() -> None:
     data = ipc(list(range(100_000)), compression=None)
-    file = File(data)
+    file = DvFile(data)
     with pytest.raises(DamagedDeletionVectorError, match="holds 100000 positions, the log says 3"):
-        load(Ref(ARRAY, 3), file)
+        load(ref_of(ARRAY, 3), file)
     assert len(file.fetched) == 2
     assert sum(min(length, len(data) - start) for start, length in file.fetched) == len(data)
 
@@ -204,14 +187,14 @@ NULLS = pa.schema([pa.field("row_id", pa.uint32())])
 )
 def test_damage_names_file_and_reason(codec: str, data: bytes, reason: str) -> None:
     with pytest.raises(DamagedDeletionVectorError, match=reason) as caught:
-        load(Ref(codec), File(data), rows=10)
+        load(ref_of(codec), DvFile(data), rows=10)
     assert caught.value.file == URI
     assert caught.value.exit_code == 5
 
 
 @pytest.mark.parametrize("codec", KINDS)
 def test_the_undamaged_file_is_read(codec: str) -> None:
-    assert load(Ref(codec), File(GOOD[codec]), rows=10).positions().tolist() == [1, 5, 9]
+    assert load(ref_of(codec), DvFile(GOOD[codec]), rows=10).positions().tolist() == [1, 5, 9]
 
 
 @pytest.mark.parametrize("codec", KINDS)
@@ -220,9 +203,9 @@ def test_a_missing_file_and_none_at_all(codec: str) -> None:
         raise FileNotFoundError(uri)
 
     with pytest.raises(DamagedDeletionVectorError, match="does not exist"):
-        load(Ref(codec), no_file)
+        load(ref_of(codec), no_file)
     with pytest.raises(DamagedDeletionVectorError, match="never inline"):
-        load(replace(Ref(codec), uri=None), no_file)
+        load(replace(ref_of(codec), uri=None), no_file)
 
 
 @settings(max_examples=examples(200), deadline=None)
@@ -244,7 +227,7 @@ def test_mutated_files_are_refused_or_read(codec: str, seed: int) -> None:
         data[chance.randrange(len(data))] = chance.choice([0, 1, 0x7F, 0x80, 0xFF, chance.randrange(256)])
     tracemalloc.start()
     try:
-        dv = load(Ref(codec, len(whole)), File(bytes(data)), rows=2**20)
+        dv = load(ref_of(codec, len(whole)), DvFile(bytes(data)), rows=2**20)
     except DamagedDeletionVectorError:
         pass
     else:

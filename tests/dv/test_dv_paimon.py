@@ -7,7 +7,6 @@ import json
 import struct
 import tracemalloc
 import zlib
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -15,36 +14,19 @@ from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyroaring import BitMap
+from support.dv_files import DvFile
 
 from dv_maintenance.dv import DeletionVector
 from dv_maintenance.dv.paimon import CODEC, EMPTY_FILE, ENCODINGS, MAX_POSITION, decode, decode_at, encode, pack
 from dv_maintenance.errors import DamagedDeletionVectorError
 from dv_maintenance.tables.dv_codecs import load
+from dv_maintenance.tables.work import DvRef
 
 URI = "s3://bucket/table/index/index-1-0"
 
 
-@dataclass(frozen=True)
-class Ref:
-    offset: int | None
-    size: int
-    cardinality: int = 3
-    uri: str | None = URI
-    codec: str = CODEC
-    inline: str | None = None
-
-
-class File:
-    """A stored file that remembers what was fetched from it."""
-
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-        self.fetched: list[tuple[int, int]] = []
-
-    def __call__(self, uri: str, start: int, length: int) -> bytes:
-        assert uri == URI
-        self.fetched.append((start, length))
-        return self.data[start : start + length]
+def ref_of(offset: int | None, size: int, cardinality: int = 3, uri: str | None = URI) -> DvRef:
+    return DvRef(CODEC, cardinality, size, uri, offset)
 
 
 def dv_of(*positions: int) -> DeletionVector:
@@ -58,8 +40,8 @@ def dv_of(*positions: int) -> DeletionVector:
 def test_files_of_paimons_own_tests(golden: Path, name: str, lengths: tuple[int, int]) -> None:
     data = (golden / "paimon" / "paimon_repo_resources" / name).read_bytes()
     second = 1 + lengths[0] + (8 if name == "dvindex-32" else 0)
-    assert load(Ref(1, lengths[0], 2), File(data)) == dv_of(2, 3)
-    assert load(Ref(second, lengths[1], 1), File(data)) == dv_of(1)
+    assert load(ref_of(1, lengths[0], 2), DvFile(data)) == dv_of(2, 3)
+    assert load(ref_of(second, lengths[1], 1), DvFile(data)) == dv_of(1)
     # To the byte what Paimon writes: neither set becomes shorter as runs.
     (ours,) = pack([dv_of(2, 3), dv_of(1)], int(name[-2:]))
     assert [each.length for each in ours.ranges] == list(lengths)
@@ -73,8 +55,8 @@ def test_dvs_of_golden_tables(golden: Path) -> None:
         for state in (facts, facts.get("at_snapshot") or {}):
             for file in state.get("files", []):
                 if dv := file["dv"]:
-                    stored = File((expected.parent / "table" / "index" / dv["index_file"]).read_bytes())
-                    ref = Ref(dv["offset"], dv["length"], len(dv["deleted_positions"]))
+                    stored = DvFile((expected.parent / "table" / "index" / dv["index_file"]).read_bytes())
+                    ref = ref_of(dv["offset"], dv["length"], len(dv["deleted_positions"]))
                     found = load(ref, stored, rows=file["row_count"])
                     assert found.positions().tolist() == dv["deleted_positions"]
                     assert len(stored.fetched) == 1
@@ -95,7 +77,9 @@ def test_what_is_packed_is_read_back(data: st.DataObject, bits: int, target: int
     dvs = [dv_of(*each) for each in data.draw(st.lists(SMALL if bits == 32 else LARGE, max_size=6))]
     files = pack(dvs, bits, target_size=target)
     found = [
-        load(Ref(each.offset, each.length, each.cardinality), File(file.data)) for file in files for each in file.ranges
+        load(ref_of(each.offset, each.length, each.cardinality), DvFile(file.data))
+        for file in files
+        for each in file.ranges
     ]
     assert found == dvs
     # A file is above the target only for a DV that would be so alone.
@@ -127,18 +111,18 @@ def test_what_is_never_stored(bits: int) -> None:
 
 def test_far_into_a_file_only_the_dv_is_fetched() -> None:
     (file,) = pack([dv_of(*range(0, 2_000_000, 2)), dv_of(1, 2, 9)], 32)
-    stored, last = File(file.data), file.ranges[1]
+    stored, last = DvFile(file.data), file.ranges[1]
     assert last.offset > 64 * 1024
-    assert load(Ref(last.offset, last.length, 3), stored) == dv_of(1, 2, 9)
+    assert load(ref_of(last.offset, last.length, 3), stored) == dv_of(1, 2, 9)
     assert stored.fetched == [(last.offset, last.length + 8)]
 
 
 # -- damage -------------------------------------------------------------------------------------------------------
 
 
-def reason(data: bytes, ref: Ref) -> str:
+def reason(data: bytes, ref: DvRef) -> str:
     with pytest.raises(DamagedDeletionVectorError) as caught:
-        load(ref, File(data))
+        load(ref, DvFile(data))
     assert caught.value.file == ref.uri
     assert caught.value.offset == ref.offset
     return caught.value.reason
@@ -152,34 +136,34 @@ def framed(bitmap: bytes) -> bytes:
 def test_each_damage_has_its_reason(bits: int) -> None:
     (file,) = pack([dv_of(4, 5, 9)], bits)
     (at,) = file.ranges
-    ref = Ref(at.offset, at.length)
+    ref = ref_of(at.offset, at.length)
     data = file.data
-    assert load(ref, File(data)) == dv_of(4, 5, 9)
+    assert load(ref, DvFile(data)) == dv_of(4, 5, 9)
     assert "CRC-32" in reason(data[:-5] + bytes([data[-5] ^ 1]) + data[-4:], ref)
     assert "CRC-32" in reason(data[:-1] + bytes([data[-1] ^ 1]), ref)
     assert "truncated" in reason(data[:-1], ref)
     assert "truncated" in reason(data[:6], ref)
     assert "version is 2" in reason(b"\x02" + data[1:], ref)
     assert "unknown magic" in reason(data[:5] + b"\0\0\0\0" + data[9:], ref)
-    assert "the manifest" in reason(data, Ref(at.offset, at.length + 1))
-    assert "the manifest" in reason(data, Ref(at.offset, at.length - 8 if bits == 64 else at.length + 8))
-    assert "outside" in reason(data, Ref(0, at.length))
-    assert "outside" in reason(data, Ref(None, at.length))
-    assert "outside" in reason(data, Ref(at.offset, -1))
-    assert "the log says 4" in reason(data, Ref(at.offset, at.length, 4))
-    assert "inline" in reason(data, Ref(at.offset, at.length, uri=None))
+    assert "the manifest" in reason(data, ref_of(at.offset, at.length + 1))
+    assert "the manifest" in reason(data, ref_of(at.offset, at.length - 8 if bits == 64 else at.length + 8))
+    assert "outside" in reason(data, ref_of(0, at.length))
+    assert "outside" in reason(data, ref_of(None, at.length))
+    assert "outside" in reason(data, ref_of(at.offset, -1))
+    assert "the log says 4" in reason(data, ref_of(at.offset, at.length, 4))
+    assert "inline" in reason(data, ref_of(at.offset, at.length, uri=None))
     with pytest.raises(DamagedDeletionVectorError, match="beyond the file's 9 rows"):
-        load(ref, File(data), rows=9)
+        load(ref, DvFile(data), rows=9)
 
 
 def test_a_position_that_no_reader_of_32_bits_can_have() -> None:
     bitmap = bytes.fromhex("5E43F2D0") + BitMap([1, 2**31]).serialize()
-    assert "above the encoding's largest" in reason(framed(bitmap), Ref(1, len(bitmap), 2))
+    assert "above the encoding's largest" in reason(framed(bitmap), ref_of(1, len(bitmap), 2))
 
 
 def test_bytes_behind_the_bitmap() -> None:
     bitmap = encode(dv_of(1, 2, 3)) + b"\0"
-    assert "left after" in reason(framed(bitmap), Ref(1, len(bitmap)))
+    assert "left after" in reason(framed(bitmap), ref_of(1, len(bitmap)))
 
 
 @settings(max_examples=examples(200))
@@ -191,7 +175,7 @@ def test_random_bytes_are_refused_or_a_set(data: bytes, offset: int, length: int
         offset, length = 1, len(data) + (0 if data[:1] == b"\x5e" else 8)
         data = framed(data)
     with contextlib.suppress(DamagedDeletionVectorError):
-        load(Ref(offset, length, 0), File(data))
+        load(ref_of(offset, length, 0), DvFile(data))
 
 
 @settings(max_examples=examples(50))
@@ -203,15 +187,15 @@ def test_a_flipped_byte_is_found(positions: frozenset[int], bits: int, data: st.
     flipped = bytearray(file.data)
     flipped[where] ^= data.draw(st.integers(1, 255))
     with pytest.raises(DamagedDeletionVectorError):
-        load(Ref(at.offset, at.length, at.cardinality), File(bytes(flipped)))
+        load(ref_of(at.offset, at.length, at.cardinality), DvFile(bytes(flipped)))
 
 
 def test_a_huge_claim_costs_nothing() -> None:
     tracemalloc.start()
     try:
-        assert "truncated" in reason(framed(b"x" * 100), Ref(1, 2**31 - 1))
+        assert "truncated" in reason(framed(b"x" * 100), ref_of(1, 2**31 - 1))
         claim = bytes.fromhex("D1D33964") + struct.pack("<Q", 2**40)
-        assert "cannot fit" in reason(framed(claim), Ref(1, len(claim) + 8))
+        assert "cannot fit" in reason(framed(claim), ref_of(1, len(claim) + 8))
         assert tracemalloc.get_traced_memory()[1] < 2_000_000
     finally:
         tracemalloc.stop()

@@ -26,6 +26,7 @@ from dv_maintenance.errors import (
     VerificationError,
 )
 from dv_maintenance.storage import Storage
+from dv_maintenance.tables.work import RewriteResult, RewriteTask
 
 ROWS = 1000
 UTC = dt.UTC
@@ -344,8 +345,6 @@ def test_a_full_disk_is_a_storage_error(lake: Any) -> None:
 
 
 def test_a_task_survives_its_json(lake: Any) -> None:
-    from dv_maintenance.tables.work import RewriteResult, RewriteTask
-
     source = replace(lake.write(EVERYTHING), dv=lake.dv([0]), constants={"p": None})
     columns = tuple((name,) for name in COLUMNS if name != "st")
     task = lake.task([source], EVERYTHING.schema, stats_columns=columns)

@@ -13,7 +13,7 @@ from effort import examples
 
 from dv_maintenance.errors import DvMaintenanceError
 from dv_maintenance.files.avro import columns
-from dv_maintenance.files.avro.container import read_columns, read_records
+from dv_maintenance.files.avro.container import read_columns, read_records, writer_schema
 from dv_maintenance.files.avro.writer import Template, write_records
 
 FIRST = {"_VERSION": {2}, "_KIND": {0, 1}}
@@ -155,6 +155,4 @@ def test_a_block_that_ends_within_a_record(cut: int) -> None:
 
 
 def columns_schema() -> Any:
-    from dv_maintenance.files.avro.container import writer_schema
-
     return writer_schema(written([]))

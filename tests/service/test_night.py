@@ -15,7 +15,8 @@ import pyarrow.compute as pc
 import pytest
 
 from dv_maintenance.engine.local import LocalEngine
-from dv_maintenance.engine.pool import OutOfTimeError, stopped_at
+from dv_maintenance.engine.pool import OutOfTimeError, run_all, stopped_at
+from dv_maintenance.engine.rewrite import rewrite
 from dv_maintenance.errors import StorageError
 from dv_maintenance.maintenance.execution import batches
 from dv_maintenance.maintenance.health import health
@@ -182,9 +183,6 @@ class Slow(LocalEngine):
     """Waits in the middle of a task, as a slow disk does, until it is told to stop."""
 
     def run(self, tasks: Any, *, on_done: Any = None, **more: Any) -> Any:
-        from dv_maintenance.engine.pool import run_all
-        from dv_maintenance.engine.rewrite import rewrite
-
         over = Event()
 
         def run_one(numbered: Any) -> Any:

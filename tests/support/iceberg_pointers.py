@@ -6,6 +6,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
+from dv_maintenance.tables.iceberg.log.pointer import newest_metadata
 from dv_maintenance.testing.backends import IcebergBackend
 
 __all__ = ["SQL", "iceberg_table", "named_in_sqlite", "newest_of"]
@@ -29,8 +30,6 @@ def iceberg_table(place: Path | str, storage_options: dict[str, str] | None = No
 def newest_of(backend: IcebergBackend) -> str:
     """The location of its newest metadata file."""
     layout = backend.open().layout  # type: ignore[attr-defined]
-    from dv_maintenance.tables.iceberg.log.pointer import newest_metadata
-
     return f"{backend.place.rstrip('/')}/{newest_metadata(layout)}"
 
 

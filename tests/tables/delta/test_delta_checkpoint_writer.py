@@ -15,6 +15,7 @@ from support.readers import with_delta_spark, with_deltalake, with_polars
 from dv_maintenance.errors import RefusedError, UnsupportedFeatureError
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables.delta.load import load_snapshot
+from dv_maintenance.tables.delta.log import checkpoint_writer
 from dv_maintenance.tables.delta.log.checkpoint_writer import write_checkpoint
 from dv_maintenance.tables.delta.log.replay import full_state
 from dv_maintenance.tables.delta.log.segment import commit_path
@@ -222,8 +223,6 @@ def test_a_v2_table_gets_a_v2_checkpoint_under_the_classic_name(tmp_path: Path) 
 
 
 def test_many_files_come_in_batches(builder: DeltaBuilder, monkeypatch: pytest.MonkeyPatch) -> None:
-    from dv_maintenance.tables.delta.log import checkpoint_writer
-
     monkeypatch.setattr(checkpoint_writer, "_BATCH", 7)
     add = {"partitionValues": {}, "size": 1, "modificationTime": 1, "dataChange": True, "stats": '{"numRecords":1}'}
     builder.commit([{"add": {"path": f"f{n}.parquet", **add}} for n in range(40)])

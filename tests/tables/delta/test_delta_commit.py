@@ -28,6 +28,7 @@ from dv_maintenance.storage import FileExistsAlreadyError, RawName, Storage
 from dv_maintenance.tables.delta.commit import publish
 from dv_maintenance.tables.delta.commit.rewrites import commit_info_only, commit_replacements
 from dv_maintenance.tables.delta.load import load_snapshot
+from dv_maintenance.tables.delta.log import checkpoint_writer
 from dv_maintenance.tables.delta.log.replay import full_state
 from dv_maintenance.tables.delta.log.segment import commit_path, latest_version, read_commit
 from dv_maintenance.tables.delta.rows.tasks import rewrite_tasks
@@ -675,8 +676,6 @@ def test_checkpoints_come_on_the_tables_interval(place: str, interval: str | Non
 def test_a_failing_checkpoint_fails_no_commit(
     place: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from dv_maintenance.tables.delta.log import checkpoint_writer
-
     def fail(*_: Any, **__: Any) -> None:
         raise OSError("disk full")
 

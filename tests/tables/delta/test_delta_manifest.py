@@ -15,7 +15,7 @@ from dv_maintenance.storage import Storage
 from dv_maintenance.tables import open_table
 from dv_maintenance.tables.delta.load import load_snapshot
 from dv_maintenance.tables.delta.rows.partitions import hive_folder
-from dv_maintenance.tables.delta.verbs.manifest import write_manifests
+from dv_maintenance.tables.delta.verbs.manifest import _decoded, write_manifests
 from dv_maintenance.tables.reports import ManifestReport
 from dv_maintenance.testing.faults import Fault, Kill, Killed, Recorder
 from dv_maintenance.testing.faulty_access import injected
@@ -142,8 +142,6 @@ def test_no_reader_sees_half_a_manifest(tmp_path: Path) -> None:
 
 
 def test_in_object_storage_lines_are_uris_of_it() -> None:
-    from dv_maintenance.tables.delta.verbs.manifest import _decoded
-
     assert _decoded(Storage("s3a://bucket/a b/t").uri) == "s3://bucket/a b/t"
     assert _decoded(Storage("abfss://c@a.dfs.core.windows.net/t").uri) == "abfss://c@a.dfs.core.windows.net/t"
 

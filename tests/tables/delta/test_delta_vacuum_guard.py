@@ -10,6 +10,7 @@ import pytest
 from support.raw_log import HOUR, NOW, SIZE, LogWriter, add, encoded, remove
 
 from dv_maintenance.cli import main
+from dv_maintenance.dv.descriptor import DvDescriptor
 from dv_maintenance.errors import RefusedError
 from dv_maintenance.maintenance.planning.policy import Policy
 from dv_maintenance.maintenance.vacuum import vacuum
@@ -45,8 +46,6 @@ def files(table: LogWriter, version: int) -> set[str]:
 
 
 def _in(dv: dict[str, str], path: str) -> bool:
-    from dv_maintenance.dv.descriptor import DvDescriptor
-
     return DvDescriptor("u", dv["path_or_inline"], None, 0, 0).relative_path() == path
 
 

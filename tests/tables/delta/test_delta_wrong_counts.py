@@ -33,6 +33,8 @@ from dv_maintenance.tables import open_table
 from dv_maintenance.tables.delta.commit.row_changes import commit_changes
 from dv_maintenance.tables.delta.load import load_snapshot
 from dv_maintenance.tables.rows import RowChanges
+from dv_maintenance.testing.backends import PaimonBackend
+from dv_maintenance.testing.contract import TableContract
 from dv_maintenance.testing.delta_builder import DeltaBuilder
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string())])
@@ -220,9 +222,6 @@ def test_a_plan_that_removes_a_file_with_live_rows_rewrites_it(tmp_path: Path) -
 
 
 def test_counts_of_other_formats_are_no_statistics(tmp_path: Path) -> None:
-    from dv_maintenance.testing.backends import PaimonBackend
-    from dv_maintenance.testing.contract import TableContract
-
     backend = PaimonBackend(str(tmp_path / "t"))
     TableContract.begun(backend)
     with pytest.raises(RefusedError, match="not statistics"):

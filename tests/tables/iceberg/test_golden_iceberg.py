@@ -23,6 +23,7 @@ from dv_maintenance.errors import DamagedTableError
 from dv_maintenance.maintenance.fsck.check import fsck
 from dv_maintenance.maintenance.health import health
 from dv_maintenance.maintenance.read import read
+from dv_maintenance.storage import Storage
 from dv_maintenance.tables import open_table
 from dv_maintenance.tables.file_log import FileLogTable
 from dv_maintenance.tables.iceberg.table import IcebergTable
@@ -200,8 +201,6 @@ def test_a_look_reads_new_manifests_only(
     chain = [each.version for each in table.history()]
     kept = table.snapshot(chain[min(1, len(chain) - 1)])
     check_advanced(table, kept)
-    from dv_maintenance.storage import Storage
-
     read_paths: list[str] = []
     get = Storage.get
     monkeypatch.setattr(Storage, "get", lambda self, path: read_paths.append(path) or get(self, path))

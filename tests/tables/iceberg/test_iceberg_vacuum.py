@@ -23,6 +23,7 @@ from dv_maintenance.maintenance.fsck.check import fsck
 from dv_maintenance.maintenance.undelete import undelete
 from dv_maintenance.tables import open_table
 from dv_maintenance.tables.guard import VacuumGuard, VacuumRequest
+from dv_maintenance.tables.iceberg.vacuum import reached, run
 from dv_maintenance.tables.reports import VacuumReport
 from dv_maintenance.testing.backends import IcebergBackend
 
@@ -169,8 +170,6 @@ def test_files_set_aside_come_back(laid_copy: Callable[[str], Path]) -> None:
 
 def test_a_commit_during_a_vacuum_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another writer commits between the plan and the swap: the vacuum builds on it."""
-    from dv_maintenance.tables.iceberg.vacuum import run
-
     backend = IcebergBackend(str(tmp_path / "t"))
     backend.create()
     backend.append("a", [(1, "a", "x"), (2, "a", "y")])
@@ -193,8 +192,6 @@ def test_a_commit_during_a_vacuum_is_kept(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_an_error_after_the_snapshots_expired_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No file was deleted, but no reader finds these snapshots any more."""
-    from dv_maintenance.tables.iceberg.vacuum import run
-
     backend = IcebergBackend(str(tmp_path / "t"))
     backend.create()
     backend.append("a", [(1, "a", "x"), (2, "a", "y")])
@@ -220,8 +217,6 @@ def test_an_error_after_the_snapshots_expired_says_so(tmp_path: Path, monkeypatc
 @pytest.mark.parametrize("at", range(1, 5))
 def test_another_vacuum_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int, kept: bool) -> None:
     """It expires a snapshot right before this one reads its files. The table is not damaged."""
-    from dv_maintenance.tables.iceberg.vacuum import reached
-
     backend, place = IcebergBackend(str(tmp_path / "t")), tmp_path / "t"
     backend.create()
     for number in range(4):

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.raw_manifest import message, varint
 
-from dv_maintenance.errors import DamagedTableError
+from dv_maintenance.errors import DamagedTableError, UnsupportedFeatureError
 from dv_maintenance.files.protobuf import BYTES, INTS, VARINT, Message, parse
 from dv_maintenance.tables.lance.log.manifest import parse_fragment, parse_manifest
 from dv_maintenance.tables.lance.log.transaction import parse_transaction
@@ -132,8 +132,6 @@ RECORDS = st.lists(
 @given(st.lists(RECORDS, max_size=4))
 def test_random_records_give_nothing_but_our_errors(parts: list[bytes]) -> None:
     """What is well-formed, and yet none of Lance's messages."""
-    from dv_maintenance.errors import UnsupportedFeatureError
-
     for part in parts:
         for read in (parse_fragment, parse_transaction):
             with contextlib.suppress(DamagedTableError):

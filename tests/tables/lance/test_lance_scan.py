@@ -21,6 +21,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dv_maintenance.cli import main
+from dv_maintenance.dv import DeletionVector
 from dv_maintenance.engine.lance.reader import LanceReader
 from dv_maintenance.engine.parquet.footer import BATCH_BYTES
 from dv_maintenance.engine.scan import open_source, scan
@@ -487,8 +488,6 @@ def test_in_an_object_store(
     table = LanceTable(Storage(place, options))
     _, batches = read(table, None, None)
     assert [value for batch in batches for value in batch["id"].to_pylist()] == [0, 1, *range(3, 30)]
-    from dv_maintenance.dv import DeletionVector
-
     keys = [task.sources[0].key for task in table.scan_tasks(table.snapshot())]
     deleted = (DeletedRows(keys[0], DeletionVector.from_positions([0, 1])), DeletedRows(keys[2]))
     outcome = table.commit_changes(

@@ -33,6 +33,7 @@ from dv_maintenance.storage import FileExistsAlreadyError, Storage
 from dv_maintenance.tables import open_table
 from dv_maintenance.tables.model import FileKey
 from dv_maintenance.tables.paimon.commit import publish
+from dv_maintenance.tables.paimon.commit import rewrites as commit
 from dv_maintenance.tables.paimon.table import PaimonTable
 from dv_maintenance.tables.predicate import Compare
 from dv_maintenance.tables.table import Replacement
@@ -229,8 +230,6 @@ def test_manifests_of_an_old_writer(tmp_path: Path) -> None:
 
 
 def test_an_unknown_field(built: PaimonBuilder, monkeypatch: pytest.MonkeyPatch) -> None:
-    from dv_maintenance.tables.paimon.commit import rewrites as commit
-
     template = commit.newest_template
 
     def newer(*arguments: Any) -> Any:

@@ -18,6 +18,7 @@ from dv_maintenance.maintenance.read import read
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables import open_table
 from dv_maintenance.tables.model import FileKey
+from dv_maintenance.tables.paimon.rows.types import parse_type
 from dv_maintenance.tables.paimon.table import PaimonTable
 from dv_maintenance.tables.predicate import And, Compare, IsNull, Predicate
 from dv_maintenance.tables.rows import AddedFile, ChangesOutcome, DeletedRows, RowChanges
@@ -266,8 +267,6 @@ def test_partitions_are_distinguished(tmp_path: Path) -> None:
 def test_statistics_of_a_writer_that_names_its_columns(tmp_path: Path) -> None:
     from support.binary_rows import encode_row
 
-    from dv_maintenance.tables.paimon.rows.types import parse_type
-
     bigint = [parse_type("BIGINT")]
     writer = PaimonWriter(tmp_path / "t", columns={"id": "BIGINT", "v": "STRING"})
     stats = {"_MIN_VALUES": encode_row([3], bigint), "_MAX_VALUES": encode_row([7], bigint), "_NULL_COUNTS": [0]}
@@ -286,8 +285,6 @@ def test_statistics_of_a_writer_that_names_its_columns(tmp_path: Path) -> None:
 def test_statistics_of_another_type_say_nothing(tmp_path: Path) -> None:
     from support.binary_rows import encode_row
 
-    from dv_maintenance.tables.paimon.rows.types import parse_type
-
     writer = PaimonWriter(tmp_path / "t", columns={"d": "DATE"})
     row = encode_row([5], [parse_type("DATE")])
     stats = {"_MIN_VALUES": row, "_MAX_VALUES": row, "_NULL_COUNTS": [0]}
@@ -301,8 +298,6 @@ def test_statistics_of_another_type_say_nothing(tmp_path: Path) -> None:
 def test_statistics_of_longer_text_say_nothing(tmp_path: Path) -> None:
     """Paimon reads "abc" as "ab" once the column is VARCHAR(2)."""
     from support.binary_rows import encode_row
-
-    from dv_maintenance.tables.paimon.rows.types import parse_type
 
     writer = PaimonWriter(tmp_path / "t", columns={"s": "VARCHAR(3)"})
     row = encode_row(["abc"], [parse_type("VARCHAR(3)")])

@@ -22,6 +22,7 @@ from dv_maintenance.engine.rows.live_rows import LiveRows
 from dv_maintenance.engine.rows.side_by_side import SideBySide, parts_of
 from dv_maintenance.engine.scan import open_source
 from dv_maintenance.engine.span import WHOLE, Span
+from dv_maintenance.engine.splits import plan_splits, scan_split
 from dv_maintenance.errors import DamagedTableError, RefusedError, UnsupportedFeatureError
 from dv_maintenance.maintenance.execution.apply import purge
 from dv_maintenance.maintenance.health import health
@@ -288,8 +289,6 @@ def stats(least: int, greatest: int) -> dict[str, Any]:
 
 
 def test_tasks_are_serializable_and_never_split(tmp_path: Path) -> None:
-    from dv_maintenance.engine.splits import plan_splits, scan_split
-
     written = evolving(tmp_path)
     anchor = put(written, numbered(range(50)), 0, None, write=partial(pq.write_table, row_group_size=7))
     put(written, [{"b": -each} for each in range(50)], 0, ["b"], write=partial(pq.write_table, row_group_size=11))

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from support.paimon_writer import NEW, OLD, DataFile, PaimonWriter
 
+from dv_maintenance.dv import DeletionVector
 from dv_maintenance.errors import DamagedTableError, UsageError
 from dv_maintenance.tables import open_table
 from dv_maintenance.tables.model import HistoryEntry, OldestDv
@@ -199,8 +200,6 @@ def test_a_level_that_changes_is_no_file_that_leaves(tmp_path: Path) -> None:
 
 
 def _dv(*positions: int) -> Any:
-    from dv_maintenance.dv import DeletionVector
-
     return DeletionVector.from_positions(positions)
 
 

@@ -23,6 +23,8 @@ from dv_maintenance.engine.splits import plan_splits, scan_split
 from dv_maintenance.errors import DamagedTableError, RefusedError, UsageError
 from dv_maintenance.maintenance.read import read
 from dv_maintenance.tables import open_table
+from dv_maintenance.tables.paimon.log.binary_row import Moment
+from dv_maintenance.tables.paimon.rows.types import arrow_type, parse_type
 from dv_maintenance.tables.paimon.table import PaimonTable
 from dv_maintenance.tables.work import ScanTask
 
@@ -234,9 +236,6 @@ def test_evolved_rows_in_arrays_are_refused(tmp_path: Path) -> None:
     ],
 )
 def test_partition_values_are_constants(tmp_path: Path, type: str, value: Any) -> None:
-    from dv_maintenance.tables.paimon.log.binary_row import Moment
-    from dv_maintenance.tables.paimon.rows.types import arrow_type, parse_type
-
     # Bytes need the newer rule of folders.
     options = {"deletion-vectors.enabled": "true", "partition.legacy-name": "false"}
     written = PaimonWriter(tmp_path / "t", {"id": "INT", "p": type}, ["p"], options=options)

@@ -12,6 +12,7 @@ from golden_tables import names_in
 from support.paimon_writer import NEW, OLD, DataFile, PaimonWriter
 from support.places import GOLDEN
 
+from dv_maintenance.dv import DeletionVector
 from dv_maintenance.errors import (
     DamagedDeletionVectorError,
     DamagedTableError,
@@ -21,6 +22,7 @@ from dv_maintenance.errors import (
     UsageError,
 )
 from dv_maintenance.maintenance.health import health
+from dv_maintenance.storage import Storage
 from dv_maintenance.tables import open_table
 from dv_maintenance.tables.dv_codecs import load
 from dv_maintenance.tables.model import FILES_SCHEMA
@@ -238,8 +240,6 @@ def test_where_index_files_can_be(tmp_path: Path, option: str) -> None:
 
 
 def _dv(*positions: int) -> Any:
-    from dv_maintenance.dv import DeletionVector
-
     return DeletionVector.from_positions(positions)
 
 
@@ -356,8 +356,6 @@ def test_neither_hints_nor_other_files_matter(written: PaimonWriter) -> None:
 
 
 def test_hints_in_object_storage(tmp_path: Path, s3: tuple[str, dict[str, str]]) -> None:
-    from dv_maintenance.storage import Storage
-
     written = PaimonWriter(tmp_path / "t")
     for first in range(12):
         written.append(rows_of(first, 2))
