@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from html import escape
 from typing import Any, Final, Protocol, Self
 
-from dv_maintenance.units import format_duration, format_instant, format_size
+from dv_maintenance.units import first_few, format_duration, format_instant, format_size
 
 _INSTANTS: Final = frozenset({"timestamp", "cutoff", "waits_until", "next_due_at"})
 _DURATIONS: Final = frozenset({"retention"})
@@ -76,8 +76,7 @@ def _rows(facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 def _listed(values: tuple[Any, ...] | list[Any]) -> str:
     if any(map(is_dataclass, values)):
         return f"{len(values):,}"
-    more = f" and {len(values) - _SHOWN:,} more" if len(values) > _SHOWN else ""
-    return ", ".join(map(str, values[:_SHOWN])) + more
+    return first_few([*map(str, values)], _SHOWN)
 
 
 def _text(name: str, value: Any) -> str:

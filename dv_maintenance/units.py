@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
@@ -25,6 +26,16 @@ def count(number: int, noun: str) -> str:
     ('1 file', '2,000 files')
     """
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def first_few(names: Sequence[str], most: int, sep: str = ", ") -> str:
+    """The first names, and how many more there are.
+
+    >>> first_few(["a", "b", "c"], 2)
+    'a, b and 1 more'
+    """
+    more = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return sep.join(names[:most]) + more
 
 
 def parse_size(value: object) -> int:

@@ -130,18 +130,31 @@ def _verb(summary: str, *shared: _Options, module: str = "verbs") -> Callable[[_
 # -- options that verbs share ------------------------------------------------------------------------------------------
 
 
+def _flag(verb: _Parser, name: str, help: str) -> None:
+    verb.add_argument(name, action="store_true", help=help)
+
+
+def _many(verb: _Parser, name: str, metavar: str, help: str, **how: Any) -> None:
+    """An option that may be repeated."""
+    verb.add_argument(name, action="append", default=[], metavar=metavar, help=help, **how)
+
+
 def _output(verb: _Parser) -> None:
-    verb.add_argument("--json", action="store_true", help="print exactly one JSON document on stdout")
+    _flag(verb, "--json", "print exactly one JSON document on stdout")
     verb.add_argument("-v", "--verbose", action="count", default=0, help="log progress on stderr; -vv: in detail")
 
 
 def _table(verb: _Parser) -> None:
+    _table_and_name(verb, "a table of the file, with its settings there")
+
+
+def _table_and_name(verb: _Parser, help: str) -> None:
     verb.add_argument(
         "table",
         metavar="TABLE|TABLES.yaml",
         help="path, URI or name in a catalog; or a file of tables, and the NAME of one",
     )
-    verb.add_argument("name", nargs="?", metavar="NAME", help="a table of the file, with its settings there")
+    verb.add_argument("name", nargs="?", metavar="NAME", help=help)
 
 
 def _access(verb: _Parser) -> None:
@@ -162,14 +175,7 @@ def _sql_access(verb: _Parser) -> None:
 
 def _storage(verb: _Parser) -> None:
     verb.add_argument("--format", metavar="NAME", help="table format (default: detected)")
-    verb.add_argument(
-        "--storage-option",
-        type=pair,
-        action="append",
-        default=[],
-        metavar="K=V",
-        help="for object storage (repeatable)",
-    )
+    _many(verb, "--storage-option", "K=V", type=pair, help="for object storage (repeatable)")
 
 
 def _policy(verb: _Parser) -> None:
@@ -178,15 +184,7 @@ def _policy(verb: _Parser) -> None:
 
 
 def _overrides(verb: _Parser, help: str) -> None:
-    verb.add_argument(
-        "--set",
-        type=pair,
-        action="append",
-        default=[],
-        dest="overrides",
-        metavar="K=V",
-        help=help,
-    )
+    _many(verb, "--set", "K=V", help, type=pair, dest="overrides")
 
 
 def _rows_output(verb: _Parser) -> None:
@@ -200,23 +198,13 @@ def _rows_output(verb: _Parser) -> None:
 
 
 def _plan_view(verb: _Parser) -> None:
-    verb.add_argument(
-        "--all", action="store_true", help="show every step of the plan, even if they fill more than a screen"
-    )
-    verb.add_argument(
-        "--markdown", action="store_true", help="show the plan as Markdown, the default for files and pipes"
-    )
+    _flag(verb, "--all", "show every step of the plan, even if they fill more than a screen")
+    _flag(verb, "--markdown", "show the plan as Markdown, the default for files and pipes")
 
 
 def _partitions(verb: _Parser) -> None:
-    verb.add_argument(
-        "--partition",
-        action="append",
-        default=[],
-        metavar="K=V",
-        help="only this partition: a value, or K=V/K=V as 'dvm health' prints it (repeatable)",
-    )
-    verb.add_argument("--missing-ok", action="store_true", help="accept partitions without live files")
+    _many(verb, "--partition", "K=V", "only this partition: a value, or K=V/K=V as 'dvm health' prints it (repeatable)")
+    _flag(verb, "--missing-ok", "accept partitions without live files")
 
 
 # -- verbs, in the order of the help -----------------------------------------------------------------------------------
@@ -229,7 +217,7 @@ def health(verb: _Parser) -> None:
 
 @_verb("Check every file that readers need; show what is damaged and how to repair it", _table, _access)
 def fsck(verb: _Parser) -> None:
-    verb.add_argument("--deep", action="store_true", help="also read footers, deletion vectors and NOT NULL columns")
+    _flag(verb, "--deep", "also read footers, deletion vectors and NOT NULL columns")
     verb.add_argument("--version", type=natural, metavar="N", help="read an older version")
 
 
@@ -248,12 +236,7 @@ def read(verb: _Parser) -> None:
 
 @_verb("Show what a policy would do, or a sensor, and why; change nothing", _access, _policy)
 def plan(verb: _Parser) -> None:
-    verb.add_argument(
-        "table",
-        metavar="TABLE|TABLES.yaml",
-        help="path, URI or name in a catalog; or a file of tables, and the NAME of one",
-    )
-    verb.add_argument("name", nargs="?", metavar="NAME", help="what a sensor would decide for this table of the file")
+    _table_and_name(verb, "what a sensor would decide for this table of the file")
     verb.add_argument("--cursor", metavar="FILE", help="with NAME: the cursor of the sensor, as its page shows it")
     verb.add_argument("-o", "--output", metavar="FILE", help="write the plan to this file, for 'dvm apply --plan'")
     _plan_view(verb)
@@ -262,55 +245,47 @@ def plan(verb: _Parser) -> None:
 @_verb("Plan by a policy and rewrite files, or run a saved plan", _table, _access, _policy)
 def apply(verb: _Parser) -> None:
     verb.add_argument("--plan", metavar="FILE", help="run this plan instead of making one")
-    verb.add_argument("--dry-run", action="store_true", help=_PLANS)
+    _flag(verb, "--dry-run", _PLANS)
     _plan_view(verb)
 
 
 @_verb("Purge every deletion vector, whatever the policy's thresholds", _table, _access)
 def purge(verb: _Parser) -> None:
     _partitions(verb)
-    verb.add_argument("--dry-run", action="store_true", help=_PLANS)
+    _flag(verb, "--dry-run", _PLANS)
     _plan_view(verb)
 
 
 @_verb("Delete files that no version inside the retention needs", _table, _access)
 def vacuum(verb: _Parser) -> None:
     verb.add_argument("--retention", type=duration, metavar="168h", help="overrides the table's own property")
-    verb.add_argument("--dry-run", action="store_true", help="list what would be deleted; change nothing")
-    verb.add_argument("--lite", action="store_true", help="read only the log, without listing the table")
-    verb.add_argument(
+    _flag(verb, "--dry-run", "list what would be deleted; change nothing")
+    _flag(verb, "--lite", "read only the log, without listing the table")
+    _flag(
+        verb,
         "--allow-short-retention",
-        action="store_true",
-        help="accept a --retention below the table's property: running readers and time travel may break",
+        "accept a --retention below the table's property: running readers and time travel may break",
     )
-    verb.add_argument(
+    _many(
+        verb,
         "--protect",
-        action="append",
-        default=[],
-        metavar="URI",
-        help="a shallow clone whose files must stay: the table does not know its clones (repeatable; Delta, Lance)",
+        "URI",
+        "a shallow clone whose files must stay: the table does not know its clones (repeatable; Delta, Lance)",
     )
-    verb.add_argument(
+    _many(
+        verb,
         "--clones-under",
-        action="append",
-        default=[],
-        metavar="FOLDER",
-        help="find shallow clones of the table in this folder and protect them (repeatable; Delta, Lance)",
+        "FOLDER",
+        "find shallow clones of the table in this folder and protect them (repeatable; Delta, Lance)",
     )
-    verb.add_argument(
-        "--protect-version",
-        type=natural,
-        action="append",
-        default=[],
-        metavar="N",
-        help="keep this version readable, whatever its age (repeatable)",
+    _many(
+        verb, "--protect-version", "N", type=natural, help="keep this version readable, whatever its age (repeatable)"
     )
-    verb.add_argument(
+    _many(
+        verb,
         "--protect-stream",
-        action="append",
-        default=[],
-        metavar="URI",
-        help="the checkpoint folder of a streaming reader: keep what it has not read yet (repeatable; Delta)",
+        "URI",
+        "the checkpoint folder of a streaming reader: keep what it has not read yet (repeatable; Delta)",
     )
     verb.add_argument(
         "--max-deleted-share",
@@ -318,9 +293,7 @@ def vacuum(verb: _Parser) -> None:
         metavar="0.5",
         help="refuse to delete more than this share of files or bytes; 1 allows any (default: 0.5 of unknown files)",
     )
-    verb.add_argument(
-        "--quarantine", action="store_true", help="set files aside in a folder of the table instead of deleting them"
-    )
+    _flag(verb, "--quarantine", "set files aside in a folder of the table instead of deleting them")
     verb.add_argument(
         "--quarantine-retention",
         type=duration,
@@ -334,13 +307,13 @@ def vacuum(verb: _Parser) -> None:
 def undelete(verb: _Parser) -> None:
     verb.add_argument("--since", type=instant, metavar="T", help="only from vacuums since this time, ISO 8601")
     verb.add_argument("--until", type=instant, metavar="T", help="only from vacuums up to this time, ISO 8601")
-    verb.add_argument("--dry-run", action="store_true", help="count what would be undeleted; change nothing")
+    _flag(verb, "--dry-run", "count what would be undeleted; change nothing")
 
 
 @_verb("Write symlink manifests for readers that do not support deletion vectors", _table, _access)
 def manifest(verb: _Parser) -> None:
-    verb.add_argument("--purge-first", action="store_true", help="purge deletion vectors if there are any")
-    verb.add_argument("--dry-run", action="store_true", help="say what would be written; change nothing")
+    _flag(verb, "--purge-first", "purge deletion vectors if there are any")
+    _flag(verb, "--dry-run", "say what would be written; change nothing")
 
 
 @_verb("Show what the table's past would have cost under other policies; change nothing", _access)
@@ -349,7 +322,7 @@ def simulate(verb: _Parser) -> None:
     verb.add_argument(
         "--since", type=duration, default=30 * 86_400_000, metavar="30d", help="how far to go back (default: 30d)"
     )
-    verb.add_argument("--policy", action="append", default=[], metavar="FILE", help="a policy in YAML (repeatable)")
+    _many(verb, "--policy", "FILE", "a policy in YAML (repeatable)")
     _overrides(verb, "set a key in all of these policies (repeatable)")
     verb.add_argument("-o", "--output", metavar="FILE.svg", help="draw the costs as a picture")
 
@@ -362,7 +335,7 @@ def history(verb: _Parser) -> None:
 @_verb("Inspect many tables: show what changed and what is due", _access)
 def watch(verb: _Parser) -> None:
     verb.add_argument("tables", metavar="TABLES.yaml", help="a file of tables, or the defs.yaml of a Dagster component")
-    verb.add_argument("--once", action="store_true", help="inspect once (a Dagster sensor watches continuously)")
+    _flag(verb, "--once", "inspect once (a Dagster sensor watches continuously)")
 
 
 @_verb("List every table below a folder, worst first: DVs, files, due work", _access, _policy)
@@ -380,7 +353,7 @@ def scan(verb: _Parser) -> None:
 @_verb("Check a file of tables or the defs.yaml of a Dagster component, key by key", _access)
 def check(verb: _Parser) -> None:
     verb.add_argument("file", metavar="FILE", help="tables.yaml or defs.yaml")
-    verb.add_argument("--open", action="store_true", help="also list its folders and open every table")
+    _flag(verb, "--open", "also list its folders and open every table")
 
 
 @_verb("Check Java, packages and storage; show how to get what is missing", _access, module="doctor")
@@ -389,10 +362,10 @@ def doctor(verb: _Parser) -> None:
         "table", nargs="?", metavar="TABLE|CATALOG", help="also check that this table can be read, or a catalog reached"
     )
     verb.add_argument("name", nargs="?", metavar="NAME", help="if TABLE is a file of tables: one of its tables")
-    verb.add_argument(
+    _flag(
+        verb,
         "--try-writing",
-        action="store_true",
-        help="also write one object to the table's store twice (the second write must fail), then delete it",
+        "also write one object to the table's store twice (the second write must fail), then delete it",
     )
 
 
@@ -416,48 +389,43 @@ def restore(verb: _Parser) -> None:
     point.add_argument(
         "--timestamp", type=instant, metavar="T", help="restore the newest version at that time, ISO 8601"
     )
-    verb.add_argument("--dry-run", action="store_true", help="show what would change; change nothing")
-    verb.add_argument(
+    _flag(verb, "--dry-run", "show what would change; change nothing")
+    _many(
+        verb,
         "--vacuum-over",
+        "N",
         type=natural,
-        action="append",
-        default=[],
-        metavar="N",
         help="the vacuum that began with version N was killed before its VACUUM END (repeatable)",
     )
 
 
 @_verb("Make the table readable without deletion vectors", _table, _access)
 def downgrade(verb: _Parser) -> None:
-    verb.add_argument(
-        "--truncate-history",
-        action="store_true",
-        help="finally delete the history, so that old writers work too (takes a day)",
-    )
-    verb.add_argument("--dry-run", action="store_true", help="show each step and its state; change nothing")
+    _flag(verb, "--truncate-history", "finally delete the history, so that old writers work too (takes a day)")
+    _flag(verb, "--dry-run", "show each step and its state; change nothing")
 
 
 @_verb("Write a checkpoint of the log", _table, _access)
 def checkpoint(verb: _Parser) -> None:
-    verb.add_argument("--clean-log", action="store_true", help="delete log files beyond the log retention")
-    verb.add_argument("--dry-run", action="store_true", help="show what would be written and deleted; change nothing")
+    _flag(verb, "--clean-log", "delete log files beyond the log retention")
+    _flag(verb, "--dry-run", "show what would be written and deleted; change nothing")
 
 
 @_verb("Delta: publish the commits that a catalog has ratified", _table, _access)
 def publish(verb: _Parser) -> None:
-    verb.add_argument("--dry-run", action="store_true", help="show what would be published; change nothing")
+    _flag(verb, "--dry-run", "show what would be published; change nothing")
 
 
 @_verb("Delta: correct row counts, sizes and cardinalities in the log by the files themselves", _table, _access)
 def recount(verb: _Parser) -> None:
-    verb.add_argument("--dry-run", action="store_true", help="read every footer and deletion vector; change nothing")
+    _flag(verb, "--dry-run", "read every footer and deletion vector; change nothing")
 
 
 @_verb(
     "Lance: rename V1 manifests to V2 names. NOT SAFE while writers are active: stop them all first", _table, _access
 )
 def rename_manifests(verb: _Parser) -> None:
-    verb.add_argument("--dry-run", action="store_true", help="count what would be renamed; change nothing")
+    _flag(verb, "--dry-run", "count what would be renamed; change nothing")
 
 
 @_verb("Delete rows, using deletion vectors", _table, _access)
@@ -471,7 +439,7 @@ def delete(verb: _Parser) -> None:
         metavar="A,B",
         help="the key columns, named the same in both; `a,b` in backticks has a comma",
     )
-    verb.add_argument("--dry-run", action="store_true", help=_COUNTS)
+    _flag(verb, "--dry-run", _COUNTS)
 
 
 @_verb("Update rows: mark them deleted, and write them again to new files", _table, _sql_access)
@@ -485,7 +453,7 @@ def update(verb: _Parser) -> None:
         help="column and value (repeatable)",
     )
     verb.add_argument("--where", metavar="SQL", help="a condition in Spark SQL (default: every row)")
-    verb.add_argument("--dry-run", action="store_true", help=_COUNTS)
+    _flag(verb, "--dry-run", _COUNTS)
 
 
 @_verb("Update, delete and insert rows from a source", _table, _sql_access)
@@ -499,7 +467,7 @@ def merge(verb: _Parser) -> None:
         metavar="CLAUSE",
         help="MATCHED [AND ...] THEN UPDATE SET *, ... (repeatable; the first that applies wins)",
     )
-    verb.add_argument("--dry-run", action="store_true", help=_COUNTS)
+    _flag(verb, "--dry-run", _COUNTS)
 
 
 @_verb("Run maintenance in the table's own engine, and check it with dvm's reader", _table, _access)
@@ -508,9 +476,7 @@ def engine_sql(verb: _Parser) -> None:
     verb.add_argument(
         "--catalog", metavar="NAME", help="the session's catalog with the Paimon table, or catalog.database.table"
     )
-    verb.add_argument(
-        "--spark-conf", type=pair, action="append", default=[], metavar="K=V", help="Spark setting (repeatable)"
-    )
+    _many(verb, "--spark-conf", "K=V", type=pair, help="Spark setting (repeatable)")
 
 
 @_verb("Turn a folder of Parquet files into a table", _table, _access)
@@ -521,17 +487,15 @@ def convert(verb: _Parser) -> None:
         metavar="SQL",
         help="types of the folders' columns: 'day DATE, n INT'",
     )
-    verb.add_argument(
-        "--rewrite", action="store_true", help="write files that can't be read with the others again, next to them"
-    )
-    verb.add_argument("--dry-run", action="store_true", help="read every footer; write nothing")
+    _flag(verb, "--rewrite", "write files that can't be read with the others again, next to them")
+    _flag(verb, "--dry-run", "read every footer; write nothing")
 
 
 @_verb("Cluster what is not clustered yet, by the table's own columns", _table, _access)
 def cluster(verb: _Parser) -> None:
-    verb.add_argument("--full", action="store_true", help="also files that were clustered by other columns")
+    _flag(verb, "--full", "also files that were clustered by other columns")
     verb.add_argument("--target-file-size", metavar="256MiB", help="overrides the table's own property")
-    verb.add_argument("--dry-run", action="store_true", help=_PLANS)
+    _flag(verb, "--dry-run", _PLANS)
     _plan_view(verb)
 
 
@@ -546,5 +510,5 @@ def zorder(verb: _Parser) -> None:
     )
     _partitions(verb)
     verb.add_argument("--target-file-size", metavar="256MiB", help="overrides the table's own property")
-    verb.add_argument("--dry-run", action="store_true", help=_PLANS)
+    _flag(verb, "--dry-run", _PLANS)
     _plan_view(verb)

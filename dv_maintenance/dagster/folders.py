@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 import dagster as dg
 
 from dv_maintenance.errors import DvMaintenanceError
+from dv_maintenance.units import first_few
 
 if TYPE_CHECKING:
     from dv_maintenance.service.tables_file import TableSettings
@@ -49,12 +50,11 @@ def build_dv_folders_sensor(
         gone = sorted(known.difference(found))
         if not new and not gone:
             return dg.SkipReason(f"No new tables: the folders and the location have the same {len(found)}.")
-        said = [f"{len(names)} {what}: {_some(names)}." for what, names in (("new", new), ("gone", gone)) if names]
+        said = [
+            f"{len(names)} {what}: {first_few(names, _SHOWN)}."
+            for what, names in (("new", new), ("gone", gone))
+            if names
+        ]
         return dg.SkipReason(f"Tables in the folders: {' '.join(said)} {then}")
 
     return sensor
-
-
-def _some(names: list[str]) -> str:
-    more = len(names) - _SHOWN
-    return ", ".join(names[:_SHOWN]) + (f" and {more} more" if more > 0 else "")

@@ -68,13 +68,16 @@ def for_spark(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _for_spark(column: pa.Array, field: pa.Field) -> pa.Array:
+    problem = f"column {field.name} has values that Spark's type can't hold"
+    return stored_as(column, field, problem, "leave the column out of the condition")
+
+
+def stored_as(column: pa.Array, field: pa.Field, problem: str, next_step: str) -> pa.Array:
+    """The column in the type of ``field``. Raises RefusedError with the ``problem`` if it can't hold a value."""
     try:
         return retyped(column, field.type)
     except pa.ArrowInvalid as error:
-        raise RefusedError(
-            f"column {field.name} has values that Spark's type can't hold: {error}",
-            next_step="leave the column out of the condition",
-        ) from error
+        raise RefusedError(f"{problem}: {error}", next_step=next_step) from error
 
 
 def retyped(array: pa.Array, wanted: pa.DataType) -> pa.Array:

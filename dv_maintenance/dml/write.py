@@ -23,7 +23,7 @@ from pyarrow import types
 
 from dv_maintenance.dml.names import quoted
 from dv_maintenance.dml.rows import spark_errors
-from dv_maintenance.dml.spark_types import retyped
+from dv_maintenance.dml.spark_types import stored_as
 from dv_maintenance.dv import DeletionVector
 from dv_maintenance.engine.spark.workers import in_workers
 from dv_maintenance.engine.writer import RollingWriter, as_optional
@@ -338,13 +338,8 @@ def utc_text(scalar: pa.Scalar) -> str | None:
 
 
 def _stored(column: pa.Array, field: pa.Field) -> pa.Array:
-    try:
-        return retyped(column, field.type)
-    except pa.ArrowInvalid as error:
-        raise RefusedError(
-            f"a new value of column {field.name} does not fit its type: {error}",
-            next_step="give a value of the column's type",
-        ) from None
+    problem = f"a new value of column {field.name} does not fit its type"
+    return stored_as(column, field, problem, "give a value of the column's type")
 
 
 def _added_file(body: Mapping[str, Any]) -> AddedFile:

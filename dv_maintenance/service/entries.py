@@ -21,6 +21,7 @@ from dv_maintenance.storage import absolute_uri
 from dv_maintenance.tables import open_table
 from dv_maintenance.tables.find import FoundTable, find_tables
 from dv_maintenance.tables.registry import formats, known_format, named
+from dv_maintenance.units import first_few
 
 if TYPE_CHECKING:
     from dv_maintenance.tables.registry import Location, TableFormat
@@ -277,9 +278,7 @@ class TablesFolder(Placed):
         """
         below = [each for each in found if self._takes(each)]
         if others := [f"{each.path} ({each.left_alone})" for each in below if each.left_alone]:
-            more = len(others) - _SHOWN
-            text = ", ".join(others[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
-            _log.warning("%s: left alone: %s", self.key, text)
+            _log.warning("%s: left alone: %s", self.key, first_few(others, _SHOWN))
         below = [each for each in below if not each.left_alone]
         if not below and self.in_schema:
             _log.warning("%s: no table yet, or none that matches the patterns", self.key)

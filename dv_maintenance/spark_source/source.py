@@ -18,7 +18,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from dv_maintenance.errors import DvMaintenanceError, UsageError
 from dv_maintenance.spark_source.options import ReadOptions
 from dv_maintenance.spark_source.types import as_sent, nullable, spark_schema
-from dv_maintenance.tables.columns import check_columns
+from dv_maintenance.tables.columns import selected
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -63,7 +63,7 @@ class DvDeltaReader(DataSourceReader):
         from dv_maintenance.tables.predicate import bind
 
         table, snapshot = _open(self._options)
-        _check_schema(_selected(snapshot, self._options.columns), self._schema, snapshot)
+        _check_schema(selected(self._options.columns, snapshot), self._schema, snapshot)
         predicate = self._predicate
         if predicate is not None:
             snapshot = replace(snapshot, files=snapshot.files.filter(table.may_match(snapshot, predicate)))
@@ -114,7 +114,7 @@ class DvDeltaSource(DataSource):
             options = ReadOptions.parse(self.options)
             _, snapshot = _open(options)
             self._version = snapshot.version
-            return spark_schema(_selected(snapshot, options.columns))
+            return spark_schema(selected(options.columns, snapshot))
 
     def reader(self, schema: StructType) -> DvDeltaReader:
         with _plain_errors():
@@ -160,15 +160,6 @@ def _open(options: ReadOptions) -> tuple[QueryableTable, Snapshot]:
             next_step=f"leave it out, or give versionAsOf {version}",
         )
     return table, snapshot if version == snapshot.version else table.snapshot(version)
-
-
-def _selected(snapshot: Snapshot, columns: tuple[str, ...] | None) -> pa.Schema:
-    import pyarrow as pa
-
-    if columns is None:
-        return snapshot.schema
-    check_columns(columns, snapshot.schema.names, snapshot)
-    return pa.schema([snapshot.schema.field(name) for name in columns])
 
 
 def _check_schema(schema: pa.Schema, wanted: StructType, snapshot: Snapshot) -> None:

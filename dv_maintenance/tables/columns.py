@@ -30,6 +30,16 @@ def check_columns(columns: Sequence[str], names: Collection[str], snapshot: Snap
         )
 
 
+def selected(columns: Sequence[str] | None, snapshot: Snapshot) -> pa.Schema:
+    """The schema of these columns, by default of all. Raises UsageError."""
+    import pyarrow as pa
+
+    if columns is None:
+        return snapshot.schema
+    check_columns(columns, snapshot.schema.names, snapshot)
+    return pa.schema([snapshot.schema.field(name) for name in columns], snapshot.schema.metadata)
+
+
 def quoted(path: Sequence[str]) -> str:
     """A column as Spark quotes it.
 

@@ -13,6 +13,7 @@ from dv_maintenance.remedies import Remedy, run, setting
 from dv_maintenance.tables.model import parse_partition, partition_name
 from dv_maintenance.tables.partition_spec import fields_of, values_in
 from dv_maintenance.tables.partition_values import Kind, example_of, sql_type, value_of
+from dv_maintenance.units import first_few
 
 if TYPE_CHECKING:
     from dv_maintenance.tables.model import Snapshot
@@ -89,8 +90,7 @@ def refuse_missing(snapshot: Snapshot, partitions: Sequence[str], missing: Seque
 
 def no_live_file(missing: Sequence[str]) -> str:
     """A clause for partitions without a live file."""
-    more = f" and {len(missing) - _NAMED:,} more" if len(missing) > _NAMED else ""
-    return f"no live file is in {', '.join(missing[:_NAMED])}{more}"
+    return f"no live file is in {first_few(missing, _NAMED)}"
 
 
 def check_value(snapshot: Snapshot, column: str, text: str | None) -> Hashable:

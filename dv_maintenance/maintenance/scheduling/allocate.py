@@ -27,6 +27,7 @@ from dv_maintenance.maintenance.scheduling.demand import Demand, Due, day, deman
 from dv_maintenance.maintenance.scheduling.items import Reserve, WorkItem
 from dv_maintenance.maintenance.scheduling.window import Night
 from dv_maintenance.remedies import run
+from dv_maintenance.units import first_few
 
 # Windows between the last one that must do mandatory work and its deadline.
 MARGIN: Final = 2
@@ -240,5 +241,4 @@ def _above(item: WorkItem, longest: float) -> str:
 
 
 def _names(tables: Iterable[str]) -> str:
-    found = sorted(tables)
-    return ", ".join(found[:3]) + (f" and {len(found) - 3} more" if len(found) > 3 else "")
+    return first_few(sorted(tables), 3)

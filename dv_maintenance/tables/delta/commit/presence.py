@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from dv_maintenance.storage import RawName
 from dv_maintenance.tables.delta.rows.tasks import dv_ref
+from dv_maintenance.units import first_few
 
 if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
@@ -67,6 +68,4 @@ def presence_of(storage: Storage, files: Iterable[LiveFile], *, data: bool = Tru
 
 def listed(paths: Iterable[str]) -> str:
     """The first few paths, as text for messages."""
-    shown = list(paths)
-    more = f" and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else ""
-    return ", ".join(shown[:_SHOWN]) + more
+    return first_few([*paths], _SHOWN)

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-import pyarrow as pa
-
 from dv_maintenance.errors import UsageError
 from dv_maintenance.storage import Storage
-from dv_maintenance.tables.columns import check_columns
+from dv_maintenance.tables.columns import selected
 from dv_maintenance.tables.lance.commit.preflight import check_sound
 from dv_maintenance.tables.lance.layout import DATA, check_folders
 from dv_maintenance.tables.lance.snapshot import LanceSnapshot
@@ -27,7 +25,7 @@ def scan_tasks(storage: Storage, snapshot: LanceSnapshot, columns: Sequence[str]
     ------
     UsageError : a column does not exist, or is named twice.
     """
-    schema = _selected(snapshot, columns)
+    schema = selected(columns, snapshot)
     return [ScanTask((source,), schema) for source in _sources(storage, snapshot)]
 
 
@@ -65,13 +63,6 @@ def rewrite_tasks(
     check_folders(storage)
     check_sound(storage, snapshot.version, ids)
     return tasks
-
-
-def _selected(snapshot: LanceSnapshot, columns: Sequence[str] | None) -> pa.Schema:
-    if columns is None:
-        return snapshot.schema
-    check_columns(columns, snapshot.schema.names, snapshot)
-    return pa.schema([snapshot.schema.field(name) for name in columns], snapshot.schema.metadata)
 
 
 def _sources(storage: Storage, snapshot: LanceSnapshot) -> Iterator[SourceFile]:
