@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from support.managed import ALL
+from support.managed import ALL, ManagedBackend
 from support.real_unity import RealUnity
 from support.unity import TOKEN, Unity, unity
 
@@ -34,6 +34,16 @@ def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Unity]:
         monkeypatch.setattr("dv_maintenance.catalogs.server._PAUSE", 0.0)
         monkeypatch.setattr(publish, "_FIRST_PAUSE", 0.0)
         yield made
+
+
+@pytest.fixture
+def backend(server: Unity, tmp_path: Path) -> ManagedBackend:
+    """Ids 0 to 5; 0 and 4 are deleted."""
+    made = ManagedBackend(tmp_path / "table", server)
+    made.create()
+    made.append("a", [(number, "a", "x") for number in range(6)])
+    made.delete([0, 4])
+    return made
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,15 +24,6 @@ from dv_maintenance.tables.guard import VacuumGuard, VacuumRequest
 
 NAME = "uc.main.s.table"
 DAY = 86_400_000
-
-
-@pytest.fixture
-def backend(server: Unity, tmp_path: Path) -> ManagedBackend:
-    made = ManagedBackend(tmp_path / "table", server)
-    made.create()
-    made.append("a", [(number, "a", "x") for number in range(6)])
-    made.delete([0, 4])
-    return made
 
 
 def everything(server: Unity, backend: ManagedBackend) -> tuple[Mapping[str, bytes], str]:

@@ -32,16 +32,6 @@ TABLE = "main.s.table"
 NAME = f"uc.{TABLE}"
 
 
-@pytest.fixture
-def backend(server: Unity, tmp_path: Path) -> ManagedBackend:
-    """Ids 0 to 5; 0 and 4 are deleted."""
-    made = ManagedBackend(tmp_path / "table", server)
-    made.create()
-    made.append("a", [(number, "a", "x") for number in range(6)])
-    made.delete([0, 4])
-    return made
-
-
 def ids(backend: ManagedBackend) -> list[int]:
     return sorted(row[0] for row in backend.rows())
 

@@ -23,15 +23,6 @@ Dvm = Callable[..., tuple[int, Any]]
 
 
 @pytest.fixture
-def dvm(capsys: pytest.CaptureFixture[str]) -> Dvm:
-    def run(verb: str, *argv: object) -> tuple[int, Any]:
-        code = cli.main([verb, *map(str, argv), "--engine", "local", "--json"])
-        return code, json.loads(capsys.readouterr().out)
-
-    return run
-
-
-@pytest.fixture
 def table(tmp_path: Path) -> Path:
     """1: thirty rows. 2: without the first ten. 3: and one more."""
     builder = DeltaBuilder(str(tmp_path / "t")).create(SCHEMA)

@@ -31,17 +31,6 @@ Dvm = Callable[..., tuple[int, Any]]
 
 
 @pytest.fixture
-def dvm(capsys: pytest.CaptureFixture[str]) -> Dvm:
-    """Run a verb with --json and the local engine: (exit code, document)."""
-
-    def run(verb: str, *argv: object) -> tuple[int, Any]:
-        code = cli.main([verb, *map(str, argv), "--engine", "local", "--json"])
-        return code, json.loads(capsys.readouterr().out)
-
-    return run
-
-
-@pytest.fixture
 def table(tmp_path: Path) -> Path:
     """Two partitions of two files with 1000 rows each; a tenth deleted everywhere, and another in one partition."""
     place = tmp_path / "orders"

@@ -30,7 +30,6 @@ from dv_maintenance.errors import StorageDeniedError
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables.delta.commit import dv_files
 from dv_maintenance.tables.delta.commit import publish as delta_publish
-from dv_maintenance.tables.iceberg.commit import publish as iceberg_publish
 from dv_maintenance.tables.iceberg.table import IcebergTable
 from dv_maintenance.tables.iceberg.vacuum.reached import Reached
 from dv_maintenance.tables.paimon.commit import publish as paimon_publish
@@ -48,6 +47,8 @@ from dv_maintenance.testing.faulty_access import injected
 from dv_maintenance.testing.locations import Bucket, Folder, TableLocation
 from dv_maintenance.testing.trials import Trial
 from dv_maintenance.testing.verbs import Verb, verbs_of
+
+pytestmark = pytest.mark.usefixtures("quick")
 
 RUNS = int(os.environ.get("DVM_FAULTS", "40"))
 # About one fault in a run of a hundred calls, or a few: at a high rate every run ends at one of its first reads.
@@ -99,16 +100,6 @@ CASES = [
     for make in (delta, lance, paimon, iceberg, *IN_BUCKET)
     for verb in verbs_of(make("nowhere", ""))
 ]
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No pauses between attempts, and deletion vectors of few rows in files of their own."""
-    monkeypatch.setattr(delta_publish, "_FIRST_PAUSE", 0.0)
-    monkeypatch.setattr(paimon_publish, "_FIRST_PAUSE", 0.0)
-    monkeypatch.setattr(iceberg_publish, "_FIRST_PAUSE", 0.0)
-    monkeypatch.setattr(rewrite, "_PAUSE_SECONDS", 0.0)
-    monkeypatch.setattr(dv_files, "_INLINE", 0)
 
 
 @pytest.fixture

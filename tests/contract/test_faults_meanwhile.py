@@ -6,14 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from dv_maintenance.tables.delta.commit import dv_files
-from dv_maintenance.tables.delta.commit import publish as delta_publish
-from dv_maintenance.tables.iceberg.commit import publish as iceberg_publish
-from dv_maintenance.tables.paimon.commit import publish as paimon_publish
 from dv_maintenance.testing.backends import DeltaBackend, IcebergBackend, LanceBackend, PaimonBackend, TableBackend
 from dv_maintenance.testing.locations import Folder
 from dv_maintenance.testing.trials import Trial
 from dv_maintenance.testing.verbs import verbs_of
+
+pytestmark = pytest.mark.usefixtures("quick")
 
 PAIRS = [
     ("delta", "restore", "vacuum"),
@@ -27,14 +25,6 @@ PAIRS = [
     *((kind, "delete", "vacuum") for kind in ("delta", "lance", "paimon", "iceberg")),
 ]
 KINDS = {"delta": DeltaBackend, "lance": LanceBackend, "paimon": PaimonBackend, "iceberg": IcebergBackend}
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(delta_publish, "_FIRST_PAUSE", 0.0)
-    monkeypatch.setattr(paimon_publish, "_FIRST_PAUSE", 0.0)
-    monkeypatch.setattr(iceberg_publish, "_FIRST_PAUSE", 0.0)
-    monkeypatch.setattr(dv_files, "_INLINE", 0)
 
 
 @pytest.mark.deep

@@ -22,6 +22,8 @@ from dv_maintenance.testing.locations import Folder
 from dv_maintenance.testing.trials import Trial
 from dv_maintenance.testing.verbs import verbs_of
 
+pytestmark = pytest.mark.usefixtures("quick")
+
 
 class Once:
     """One fault, at the first call that is of an operation and has a text in its path; ``then`` all calls that only
@@ -40,13 +42,6 @@ class Once:
 
     def done(self, call: Call) -> None:
         pass
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(publish, "_FIRST_PAUSE", 0.0)
-    monkeypatch.setattr(paimon_publish, "_FIRST_PAUSE", 0.0)
-    monkeypatch.setattr(dv_files, "_INLINE", 0)
 
 
 def trial(tmp_path: Path, verb: str, backend: Callable[[str], TableBackend] = DeltaBackend) -> Trial:

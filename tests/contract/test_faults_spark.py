@@ -13,9 +13,6 @@ import pytest
 from dv_maintenance.dml.delete import delete
 from dv_maintenance.dml.merge import merge
 from dv_maintenance.dml.update import update
-from dv_maintenance.tables.delta.commit import dv_files
-from dv_maintenance.tables.delta.commit import publish as delta_publish
-from dv_maintenance.tables.paimon.commit import publish as paimon_publish
 from dv_maintenance.testing.backends import DeltaBackend, LanceBackend, PaimonBackend, Row, TableBackend
 from dv_maintenance.testing.faults import Call, Fault, Faults, Kill, Killed
 from dv_maintenance.testing.history import TableHistory
@@ -26,7 +23,7 @@ from dv_maintenance.testing.verbs import Verb
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.jvm
+pytestmark = [pytest.mark.jvm, pytest.mark.usefixtures("quick")]
 
 GONE = (1, 8, 13)
 SET = (2, 9, 14)
@@ -93,13 +90,6 @@ MAKES: dict[str, Callable[[str], TableBackend]] = {
 CASES = [("delta", name) for name in VERBS] + [
     (kind, name) for kind in ("lance", "paimon") for name in ("delete by condition", "delete by keys")
 ]
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(delta_publish, "_FIRST_PAUSE", 0.0)
-    monkeypatch.setattr(paimon_publish, "_FIRST_PAUSE", 0.0)
-    monkeypatch.setattr(dv_files, "_INLINE", 0)
 
 
 @pytest.fixture

@@ -11,15 +11,14 @@ from typing import Any, TypeVar
 import pyarrow as pa
 import pytest
 from support.paimon_engine import PaimonEngine, Row, plain_rows
+from support.tables import paimon_table as opened
 
 from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.maintenance.execution.apply import purge
 from dv_maintenance.maintenance.health import health
 from dv_maintenance.maintenance.read import read
 from dv_maintenance.storage import Storage
-from dv_maintenance.tables import open_table
 from dv_maintenance.tables.dv_codecs import load
-from dv_maintenance.tables.paimon.table import PaimonTable
 from dv_maintenance.tables.work import DvRef
 
 __all__ = [
@@ -40,12 +39,6 @@ ALL_DELETED_FILES = {"compaction.delete-ratio-threshold": "0", "compaction.min.f
 
 
 T = TypeVar("T")
-
-
-def opened(path: Path) -> PaimonTable:
-    table = open_table(str(path))
-    assert isinstance(table, PaimonTable)
-    return table
 
 
 def our_rows(path: Path, version: int | None = None, columns: list[str] | None = None) -> list[Row]:

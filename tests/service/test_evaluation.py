@@ -22,6 +22,7 @@ from dv_maintenance.service.evaluation import Evaluation, Limits, evaluate
 from dv_maintenance.service.inspection import Inspection
 from dv_maintenance.service.observe import Observation, Observer
 from dv_maintenance.service.tables_file import TableSettings, WatchConfig
+from dv_maintenance.service.verbs.like_sensor import NoOrchestrator
 from dv_maintenance.tables import open_table
 from dv_maintenance.testing.delta_builder import DeltaBuilder
 from dv_maintenance.units import format_instant
@@ -35,7 +36,7 @@ def now() -> int:
 
 
 @dataclass
-class Somewhere:
+class Somewhere(NoOrchestrator):
     """An orchestrator that is none: the service needs no other."""
 
     at_work: dict[str, str] = field(default_factory=dict)
@@ -50,15 +51,6 @@ class Somewhere:
 
     def attempts(self, request: RunRequest) -> Attempts:
         return self.failed.get(f"{request.table}:{'+'.join(request.jobs)}", Attempts())
-
-    def last_vacuum(self, table: TableSettings) -> int | None:
-        return None
-
-    def last_observed(self, table: TableSettings) -> tuple[int, int] | None:
-        return None
-
-    def downstream(self, table: TableSettings, now: int) -> None:
-        return None
 
     def partition_keys(self, table: TableSettings) -> list[str]:
         return self.keys

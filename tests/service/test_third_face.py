@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,12 +12,11 @@ import pyarrow.compute as pc
 from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.service import verbs
 from dv_maintenance.service.checks import Finding, check, check_names
-from dv_maintenance.service.decision import Attempts
-from dv_maintenance.service.due import RunRequest
 from dv_maintenance.service.evaluation import Limits, evaluate
 from dv_maintenance.service.observe import Observation, Observer
 from dv_maintenance.service.outcome import Outcome
 from dv_maintenance.service.tables_file import Job, TableSettings, WatchConfig
+from dv_maintenance.service.verbs.like_sensor import NoOrchestrator
 from dv_maintenance.testing.delta_builder import DeltaBuilder
 
 JOBS: dict[Job, Callable[[TableSettings], Outcome]] = {
@@ -28,7 +27,7 @@ JOBS: dict[Job, Callable[[TableSettings], Outcome]] = {
 
 
 @dataclass
-class Face:
+class Face(NoOrchestrator):
     """An orchestrator that starts each run itself, at once, and keeps what it was told."""
 
     config: WatchConfig
@@ -48,24 +47,6 @@ class Face:
                 assert not outcome.problems
                 self.runs.append((request.table, job, outcome.reason))
         return found.reason
-
-    def busy(self, table: TableSettings) -> str | None:
-        return None
-
-    def attempts(self, request: RunRequest) -> Attempts:
-        return Attempts()
-
-    def last_vacuum(self, table: TableSettings) -> int | None:
-        return None
-
-    def last_observed(self, table: TableSettings) -> tuple[int, int] | None:
-        return None
-
-    def downstream(self, table: TableSettings, now: int) -> None:
-        return None
-
-    def partition_keys(self, table: TableSettings) -> Sequence[str]:
-        return []
 
     def record(self, table: TableSettings, observation: Observation) -> None:
         self.observed[table.name] = observation

@@ -25,7 +25,6 @@ from support.paimon_writer import MAX_LONG, DataFile, PaimonWriter, entry_schema
 
 HOUR, DAY = 3_600_000, 86_400_000
 OWN = ("snapshot/", "schema/", "tag/", "changelog/", "consumer/")
-HINTS = {"LATEST", "EARLIEST"}
 
 LASTING = {"changelog.time-retained": "30 d"}
 
@@ -390,6 +389,38 @@ def before_each_call(do: Callable[[int, str, Any], None]) -> Iterator[list[str]]
         yield calls
 
 
+def crashed_vacuums(original: Lake, path: Path, step: int) -> Iterator[Lake]:
+    """Tables whose vacuum was run again after the process had died, in front of each ``step``-th deletion or write; and
+    in the end one whose vacuum was not disturbed.
+    """
+    number = 0
+    while True:
+        table = copied(original, path / f"c{number}")
+        crashed, changes = False, 0
+
+        def die(_: int, name: str, __: object, at: int = number) -> None:
+            nonlocal changes
+            if name in {"_unlink", "rename", "put", "create"}:
+                if changes == at:
+                    raise CrashError
+                changes += 1
+
+        with before_each_call(die):
+            try:
+                table.vacuum()
+            except CrashError:
+                crashed = True
+        table.check()
+        if crashed:
+            table.vacuum()
+            table.check()
+        yield table
+        if not crashed:
+            assert changes > number - step
+            return
+        number += step
+
+
 def copied(original: Lake, path: Path) -> Lake:
     """The same table elsewhere, with a model of its own."""
     shutil.copytree(original.path, path)
@@ -408,6 +439,6 @@ def _moved(original: Lake, path: Path) -> Lake:
 
 
 __all__ = [
-    "DAY", "HOUR", "LASTING", "MAX_LONG", "CrashError", "Lake", "before_each_call", "copied", "entry_schema", "gone",
-    "lake",
+    "DAY", "HOUR", "LASTING", "MAX_LONG", "Lake", "before_each_call", "copied", "crashed_vacuums", "entry_schema",
+    "gone", "lake",
 ]  # fmt: skip

@@ -35,11 +35,6 @@ Seen = tuple[str, int, int]
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> str:
-    return str(tmp_path / "t")
-
-
-@pytest.fixture
 def builder(place: str) -> DeltaBuilder:
     """Ids 0 to 9 in one file as version 1."""
     made = DeltaBuilder(place).create(SCHEMA)

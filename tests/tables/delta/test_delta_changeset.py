@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -23,7 +23,7 @@ from test_delta_rebase import ROWS, SCHEMA, SETS, STEP, Others, Raced, ids_of, n
 from dv_maintenance.dv import DeletionVector, delta
 from dv_maintenance.errors import RefusedError, StorageError, VerificationError
 from dv_maintenance.storage import Storage
-from dv_maintenance.tables.delta.commit import dv_files, publish
+from dv_maintenance.tables.delta.commit import dv_files
 from dv_maintenance.tables.delta.commit.row_changes import commit_changes
 from dv_maintenance.tables.delta.load import load_snapshot
 from dv_maintenance.tables.delta.log.segment import read_commit
@@ -32,13 +32,6 @@ from dv_maintenance.tables.model import FileKey
 from dv_maintenance.tables.rows import AddedFile, ChangesOutcome, DeletedRows, RowChanges
 from dv_maintenance.tables.work import OutputFile
 from dv_maintenance.testing.delta_builder import DeltaBuilder
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _no_pauses() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(publish, "_FIRST_PAUSE", 0.0)
-        yield
 
 
 def serializable(others: Others) -> None:

@@ -25,7 +25,6 @@ from dv_maintenance.errors import (
     VerificationError,
 )
 from dv_maintenance.storage import FileExistsAlreadyError, RawName, Storage
-from dv_maintenance.tables.delta.commit import publish
 from dv_maintenance.tables.delta.commit.rewrites import commit_info_only, commit_replacements
 from dv_maintenance.tables.delta.load import load_snapshot
 from dv_maintenance.tables.delta.log import checkpoint_writer
@@ -43,11 +42,6 @@ if TYPE_CHECKING:
 
 OPTIMIZE = {"name": "OPTIMIZE", "parameters": {"predicate": [], "zOrderBy": [], "auto": False}}
 SCHEMA = pa.schema([("id", pa.int64()), ("day", pa.string())])
-
-
-@pytest.fixture(autouse=True)
-def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(publish, "_FIRST_PAUSE", 0.0)
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,6 @@ from dv_maintenance.maintenance.execution.apply import purge
 from dv_maintenance.maintenance.read import read
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables import open_table
-from dv_maintenance.tables.delta.commit import publish
 from dv_maintenance.tables.delta.load import load_snapshot
 from dv_maintenance.tables.delta.log.actions import Protocol
 from dv_maintenance.tables.delta.log.replay import tombstones
@@ -33,18 +31,6 @@ SCHEMA = pa.schema([("id", pa.int64())])
 DAY = 86_400_000
 FAST = ["disable", "purge", "protect", "fence", "drop", "seal"]
 TRUNCATE = ["disable", "purge", "protect", "fence", "wait", "truncate", "drop"]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _no_pauses() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(publish, "_FIRST_PAUSE", 0.0)
-        yield
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> str:
-    return str(tmp_path / "t")
 
 
 @pytest.fixture

@@ -24,7 +24,6 @@ from dv_maintenance.errors import ConflictError
 from dv_maintenance.maintenance.read import read
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables import open_table
-from dv_maintenance.tables.delta.commit import publish
 from dv_maintenance.tables.delta.commit.live_file import LiveFile
 from dv_maintenance.tables.delta.commit.rewrites import commit_replacements
 from dv_maintenance.tables.delta.load import load_snapshot
@@ -41,13 +40,6 @@ from dv_maintenance.testing.delta_builder import DeltaBuilder
 OPTIMIZE = {"name": "OPTIMIZE", "parameters": {"predicate": []}}
 SCHEMA = pa.schema([("id", pa.int64())])
 ROWS, FILES = 80, 4
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _no_pauses() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(publish, "_FIRST_PAUSE", 0.0)
-        yield
 
 
 class Others:

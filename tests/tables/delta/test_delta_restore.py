@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,6 @@ from dv_maintenance.maintenance.read import read
 from dv_maintenance.maintenance.restore import restore
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables import open_table
-from dv_maintenance.tables.delta.commit import publish
 from dv_maintenance.tables.delta.load import load_snapshot
 from dv_maintenance.tables.delta.log.segment import read_commit
 from dv_maintenance.tables.delta.verbs.restore import restore as restore_delta
@@ -27,18 +26,6 @@ from dv_maintenance.testing.delta_builder import DeltaBuilder
 from dv_maintenance.testing.memory import MemoryTable
 
 SCHEMA = pa.schema([("id", pa.int64())])
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _no_pauses() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(publish, "_FIRST_PAUSE", 0.0)
-        yield
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> str:
-    return str(tmp_path / "t")
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from effort import sampled
 from golden_tables import names_in
 from support.places import GOLDEN
 from support.releases import golden_params
+from support.tables import iceberg_table as opened
 from variants import as_text
 
 from dv_maintenance.cli import main
@@ -26,7 +27,6 @@ from dv_maintenance.maintenance.read import read
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables import open_table
 from dv_maintenance.tables.file_log import FileLogTable
-from dv_maintenance.tables.iceberg.table import IcebergTable
 from dv_maintenance.testing.file_logs import check_windows
 from dv_maintenance.testing.incremental import check_advanced
 
@@ -54,12 +54,6 @@ DAMAGED = {
 IN_METADATA = {"bad_two_dvs"}
 
 pytestmark = pytest.mark.usefixtures("golden")
-
-
-def opened(place: Path) -> IcebergTable:
-    table = open_table(str(place))
-    assert isinstance(table, IcebergTable)
-    return table
 
 
 def rows_at(place: Path, version: int | None, columns: list[str] | None = None) -> pa.Table:

@@ -17,13 +17,13 @@ from effort import sampled
 from golden_tables import names_in
 from support.places import GOLDEN
 from support.releases import golden_params, needs_variants
+from support.tables import iceberg_table as opened
 
 from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.errors import RefusedError
 from dv_maintenance.maintenance.execution.apply import purge
 from dv_maintenance.maintenance.fsck.check import fsck
 from dv_maintenance.maintenance.read import read
-from dv_maintenance.tables import open_table
 from dv_maintenance.tables.iceberg.commit.values import encoded
 from dv_maintenance.tables.iceberg.log.history import OURS
 from dv_maintenance.tables.iceberg.log.manifests import manifests_of
@@ -45,12 +45,6 @@ ROWS = names_in("iceberg", (name for name, facts in EXPECTED.items() if facts["k
 BY_FOLDER = [name for name in ROWS if name not in REFUSED | {"jdbc_catalog": ""}]
 
 needs_golden = pytest.mark.usefixtures("golden")
-
-
-def opened(place: Path | str) -> IcebergTable:
-    table = open_table(str(place))
-    assert isinstance(table, IcebergTable)
-    return table
 
 
 def newest_document(place: Path) -> Path:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from support.tables import iceberg_table as opened
 
 from dv_maintenance.cli import main
 from dv_maintenance.errors import (
@@ -27,18 +28,11 @@ from dv_maintenance.service.tables_file import WatchConfig
 from dv_maintenance.tables import open_table
 from dv_maintenance.tables.find import find_tables
 from dv_maintenance.tables.iceberg.log.types import parse_schema
-from dv_maintenance.tables.iceberg.table import IcebergTable
 from dv_maintenance.tables.model import SHAPES, logical_type
 from dv_maintenance.testing.iceberg_builder import IcebergBuilder
 
 pytestmark = pytest.mark.usefixtures("golden")
 Laid = Callable[[str], Path]
-
-
-def opened(place: Path | str) -> IcebergTable:
-    table = open_table(str(place))
-    assert isinstance(table, IcebergTable)
-    return table
 
 
 def live_rows(place: Path | str) -> int:

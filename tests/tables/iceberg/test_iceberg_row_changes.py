@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from support.iceberg_edits import edit
+from support.tables import iceberg_table as opened
 
 from dv_maintenance.dml.delete import delete
 from dv_maintenance.dv import DeletionVector
@@ -20,7 +21,6 @@ from dv_maintenance.errors import RefusedError, VerificationError
 from dv_maintenance.maintenance.execution.apply import purge
 from dv_maintenance.maintenance.fsck.check import fsck
 from dv_maintenance.maintenance.read import read
-from dv_maintenance.tables import open_table
 from dv_maintenance.tables.iceberg.rows.new_rows import row_rules
 from dv_maintenance.tables.iceberg.rows.transforms import NewPartitions, transformed
 from dv_maintenance.tables.iceberg.snapshot import IcebergSnapshot
@@ -32,12 +32,6 @@ from dv_maintenance.testing.iceberg_builder import IcebergBuilder
 from dv_maintenance.testing.verbs import row_work
 
 LINEAGE = ("_row_id", "_last_updated_sequence_number")
-
-
-def opened(place: Path | str) -> IcebergTable:
-    table = open_table(str(place))
-    assert isinstance(table, IcebergTable)
-    return table
 
 
 @pytest.fixture

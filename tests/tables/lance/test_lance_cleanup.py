@@ -32,6 +32,7 @@ from support.aged import (
 )
 from support.places import GOLDEN
 from support.raw_manifest import newest_manifest, patch, without
+from support.tables import lance_table as opened
 
 from dv_maintenance.errors import (
     ConflictError,
@@ -54,10 +55,6 @@ from dv_maintenance.tables.reports import VacuumReport
 
 HINT = "_versions/latest_version_hint.json"
 TABLES = names_in("lance", (path.parent.name for path in GOLDEN.glob("lance/*/_versions")))
-
-
-def opened(place: Path | str) -> LanceTable:
-    return LanceTable(Storage(str(place)))
 
 
 def gone(result: VacuumReport) -> set[str]:

@@ -15,6 +15,7 @@ from effort import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.raw_manifest import newest_manifest, patch, without
+from support.tables import lance_table as opened
 
 from dv_maintenance.cli import main
 from dv_maintenance.dml.delete import delete
@@ -51,10 +52,6 @@ def made(pylance: ModuleType, tmp_path: Path) -> Callable[..., str]:
         return place
 
     return make
-
-
-def opened(place: str) -> LanceTable:
-    return LanceTable(Storage(place))
 
 
 def keys(snapshot: LanceSnapshot) -> dict[int, FileKey]:

@@ -11,12 +11,12 @@ import pyarrow as pa
 import pytest
 from support.aged import DAY, clock, rows, set_time
 from support.raw_manifest import patch
+from support.tables import lance_table as opened
 
 from dv_maintenance.cli import main
 from dv_maintenance.errors import ConflictError, RefusedError, StorageError, UnsupportedFeatureError
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables.lance.log.versions import all_versions, manifest_name
-from dv_maintenance.tables.lance.table import LanceTable
 from dv_maintenance.tables.lance.verbs import rename_manifests as naming
 from dv_maintenance.tables.reports import RenameReport
 
@@ -26,10 +26,6 @@ NEWEST = 13
 @pytest.fixture
 def place(golden_copy: Callable[[str], Path]) -> Path:
     return golden_copy("lance/v1_manifests")
-
-
-def opened(place: Path | str, options: dict[str, str] | None = None) -> LanceTable:
-    return LanceTable(Storage(str(place), options))
 
 
 def names(place: Path) -> set[str]:

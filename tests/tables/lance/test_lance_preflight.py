@@ -11,18 +11,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from support.raw_manifest import Record, message, newest_manifest, patch, records, without
+from support.tables import lance_table as opened
 
 from dv_maintenance.dv import DeletionVector
 from dv_maintenance.dv.lance import ARRAY, BITMAP, encode
 from dv_maintenance.errors import UsageError
-from dv_maintenance.tables import open_table
-from dv_maintenance.tables.lance.table import LanceTable
-
-
-def opened(path: Path) -> LanceTable:
-    table = open_table(str(path))
-    assert isinstance(table, LanceTable)
-    return table
 
 
 @pytest.mark.parametrize(

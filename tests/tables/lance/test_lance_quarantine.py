@@ -11,21 +11,17 @@ from types import ModuleType
 import pyarrow as pa
 import pytest
 from support.aged import DAY, age, clock, own_files, rows
+from support.tables import lance_table as opened
 
 from dv_maintenance.cli import main
 from dv_maintenance.errors import ConflictError
 from dv_maintenance.maintenance.vacuum import vacuum
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables.guard import VacuumGuard, VacuumRequest
-from dv_maintenance.tables.lance.table import LanceTable
 from dv_maintenance.tables.lance.vacuum import undelete as undeleting
 from dv_maintenance.tables.quarantine import QUARANTINE
 
 ASIDE = VacuumGuard(1, quarantine=True)
-
-
-def opened(place: Path) -> LanceTable:
-    return LanceTable(Storage(str(place)))
 
 
 def files(place: Path) -> set[str]:

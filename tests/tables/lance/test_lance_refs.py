@@ -8,17 +8,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from support.tables import lance_table as opened
 
 from dv_maintenance.errors import DamagedTableError, UsageError
-from dv_maintenance.tables import open_table
 from dv_maintenance.tables.lance.log.refs import Branch, Tag
-from dv_maintenance.tables.lance.table import LanceTable
-
-
-def opened(place: str, options: dict[str, str] | None = None) -> LanceTable:
-    table = open_table(place, storage_options=options)
-    assert isinstance(table, LanceTable)
-    return table
 
 
 def build(pylance: ModuleType, place: str, options: dict[str, str] | None = None) -> Any:

@@ -19,6 +19,7 @@ import pytest
 from effort import examples, sampled
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.tables import lance_table as opened
 
 from dv_maintenance.cli import main
 from dv_maintenance.dv import DeletionVector
@@ -71,10 +72,6 @@ def made(pylance: ModuleType, tmp_path: Path) -> Callable[..., str]:
         return place
 
     return make
-
-
-def opened(place: str) -> LanceTable:
-    return LanceTable(Storage(place))
 
 
 def rows(place: str, version: int | None = None, columns: list[str] | None = None) -> pa.Table:

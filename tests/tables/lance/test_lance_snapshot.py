@@ -18,6 +18,7 @@ from effort import sampled
 from golden_tables import names_in
 from support.places import GOLDEN
 from support.raw_manifest import message, newest_manifest, patch, records, without
+from support.tables import lance_table as opened
 
 from dv_maintenance.dv import DeletionVector
 from dv_maintenance.dv.lance import ARRAY, BITMAP
@@ -25,7 +26,6 @@ from dv_maintenance.errors import DamagedDeletionVectorError, DamagedTableError
 from dv_maintenance.files.lance_footer import count_rows
 from dv_maintenance.maintenance.health import health
 from dv_maintenance.storage import Storage
-from dv_maintenance.tables import open_table
 from dv_maintenance.tables.lance.layout import data_path
 from dv_maintenance.tables.lance.rows.files import FILES, read_deletions
 from dv_maintenance.tables.lance.snapshot import LanceSnapshot
@@ -37,12 +37,6 @@ EXPECTED: dict[str, dict[str, Any]] = {
 }
 SOUND = names_in("lance", (name for name, facts in EXPECTED.items() if "versions" in facts))
 CODECS = {"array": ARRAY, "bitmap": BITMAP}
-
-
-def opened(path: Path | str) -> LanceTable:
-    table = open_table(str(path))
-    assert isinstance(table, LanceTable)
-    return table
 
 
 def deletions(snapshot: LanceSnapshot, storage: Storage) -> dict[int, list[int]]:

@@ -11,9 +11,9 @@ import pytest
 from effort import examples
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from support.paimon_lake import DAY, HOUR, LASTING, CrashError, Lake, before_each_call, copied, gone, lake
+from support.paimon_lake import DAY, HOUR, LASTING, Lake, before_each_call, copied, crashed_vacuums, gone, lake
 from test_paimon_vacuum_histories import STEPS, kept, take
-from test_paimon_vacuum_races import ACTIONS, commit_and_expire, interfered
+from test_paimon_vacuum_races import ACTIONS, commit_and_expire, races
 
 from dv_maintenance.errors import DamagedTableError, DvMaintenanceError, RefusedError
 from dv_maintenance.tables.paimon.vacuum.decision import CHANGELOG
@@ -391,39 +391,14 @@ def test_many_histories(
 
 
 def check_crashes(path: Path, steps: list[str], producer: str, step: int = 1) -> None:
-    """The process dies in front of each deletion and each write."""
     original = build(path / "t", steps, 1, 6, producer)
     original.now += DAY
     original.add_file()
     stored = original.stored()
-    number = 0
-    while True:
-        table = copied(original, path / f"c{number}")
-        crashed, changes = False, 0
-
-        def die(_: int, name: str, __: object, at: int = number) -> None:
-            nonlocal changes
-            if name in {"_unlink", "rename", "put", "create"}:
-                if changes == at:
-                    raise CrashError
-                changes += 1
-
-        with before_each_call(die):
-            try:
-                table.vacuum()
-            except CrashError:
-                crashed = True
-        table.check()
-        if crashed:
-            table.vacuum()
-            table.check()
+    for table in crashed_vacuums(original, path, step):
         left = expected(original, original.now + DAY, 1, 6)[1]
         assert (table.numbers(), table.numbers("changelog")) == ([table.version], left)
         assert table.stored() == table.root_needs() & stored
-        if not crashed:
-            assert changes > number - step
-            break
-        number += step
 
 
 @pytest.mark.parametrize("step", [4, pytest.param(1, marks=pytest.mark.deep)])
@@ -491,28 +466,16 @@ def check_race(table: Lake, found: Any) -> None:
     assert table.stored() == table.root_needs() & stored
 
 
-def races(tmp_path: Path, actions: list[str], stride: int, *, first: bool) -> None:
-    template = original(tmp_path / "t", first=first)
-    _, calls = interfered(copied(template, tmp_path / "quiet"))
-    for name in actions:
-        for at in range(list(MEANWHILE).index(name) * 5 % stride, calls, stride):
-            table = copied(template, tmp_path / f"{name}-{at}")
-            found, _ = interfered(table, (MEANWHILE[name], at))
-            try:
-                check_race(table, found)
-            except Exception as error:
-                raise AssertionError(f"{name} in front of call {at} of {calls}: {found!r}") from error
-
-
 def test_at_some_points(tmp_path: Path) -> None:
-    races(tmp_path, list(MEANWHILE), 251, first=False)
+    actions = {name: (5 * at, action) for at, (name, action) in enumerate(MEANWHILE.items())}
+    races(original(tmp_path / "t", first=False), tmp_path, 251, actions, check_race)
 
 
 @pytest.mark.deep
 @pytest.mark.parametrize("first", [True, False])
 @pytest.mark.parametrize("name", MEANWHILE)
 def test_at_every_point(tmp_path: Path, name: str, first: bool) -> None:
-    races(tmp_path, [name], 1, first=first)
+    races(original(tmp_path / "t", first=first), tmp_path, 1, {name: (0, MEANWHILE[name])}, check_race)
 
 
 # -- the rule -----------------------------------------------------------------------------------------------------

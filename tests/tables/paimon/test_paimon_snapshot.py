@@ -11,6 +11,7 @@ import pytest
 from golden_tables import names_in
 from support.paimon_writer import NEW, OLD, DataFile, PaimonWriter
 from support.places import GOLDEN
+from support.tables import paimon_table as opened
 
 from dv_maintenance.dv import DeletionVector
 from dv_maintenance.errors import (
@@ -36,12 +37,6 @@ EXPECTED: dict[str, dict[str, Any]] = {
     path.parent.name: json.loads(path.read_text()) for path in sorted((GOLDEN / "paimon").glob("*/expected.json"))
 }
 NAMES = names_in("paimon", EXPECTED)
-
-
-def opened(path: Path | str) -> PaimonTable:
-    table = open_table(str(path))
-    assert isinstance(table, PaimonTable)
-    return table
 
 
 def dvs(table: PaimonTable, snapshot: PaimonSnapshot) -> dict[str, list[int]]:

@@ -9,7 +9,7 @@ import pytest
 from effort import examples
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from support.paimon_lake import DAY, HOUR, CrashError, Lake, before_each_call, copied, gone, lake
+from support.paimon_lake import DAY, HOUR, Lake, crashed_vacuums, gone, lake
 
 from dv_maintenance.errors import DvMaintenanceError
 from dv_maintenance.tables.paimon.vacuum.expiry import CURRENT, Rules, Stamp, first_kept, reasons
@@ -143,40 +143,13 @@ def check_history(path: Path, steps: list[str], back: int, least: int) -> None:
 
 
 def check_crashes(path: Path, steps: list[str], step: int = 1) -> None:
-    """The process dies in front of each deletion and each write."""
     original = build(path / "t", steps)
     original.put("manifest/manifest-00000000-0000-4000-8000-00000000dead-0", b"orphan")
     original.now += DAY
     original.add_file()
-    number = 0
-    while True:
-        table = copied(original, path / f"c{number}")
-
-        def die(_: int, name: str, __: object, at: int = number) -> None:
-            nonlocal changes
-            if name in {"_unlink", "rename", "put", "create"}:
-                if changes == at:
-                    raise CrashError
-                changes += 1
-
-        changes = 0
-        with before_each_call(die):
-            try:
-                table.vacuum()
-            except CrashError:
-                crashed = True
-            else:
-                crashed = False
-        table.check()
-        if crashed:
-            table.vacuum()
-            table.check()
+    for table in crashed_vacuums(original, path, step):
         assert table.stored() == needed(table, {table.version})
         assert table.numbers() == [table.version]
-        if not crashed:
-            assert changes > number - step
-            break
-        number += step
 
 
 @pytest.mark.parametrize("step", [4, pytest.param(1, marks=pytest.mark.deep)])
