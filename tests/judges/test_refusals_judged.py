@@ -206,9 +206,9 @@ def test_iceberg_refuses_what_is_refused_here(iceberg_spark: SparkSession, tmp_p
         os.utime(path, (1e9, 1e9))
     waste = {str(path).removeprefix("file:") for (path,) in engine.orphans("i")}
     assert {str(path) for path in inner.rglob("*.*") if path.is_file() and path.name[0] != "."} <= waste
-    with pytest.raises(RefusedError, match="belongs to another table"):
+    with pytest.raises(RefusedError, match="data/inner holds a table of Iceberg"):
         open_table(str(engine.path("i"))).vacuum()
-    said["vacuum if another table's metadata is in the folder"] = ""
+    said["vacuum if another table of any format is in `data/`, in `metadata/` or in the same folder"] = ""
     as_the_page_says("Iceberg", said)
     assert len(said) == 10
 
