@@ -87,6 +87,18 @@ def test_a_conversion_does_not_adopt_a_table(inner: str, tmp_path: Path) -> None
         assert files_of(place) == before
 
 
+@pytest.mark.parametrize("outer", FORMATS)
+def test_a_part_of_a_table_is_not_converted(outer: str, tmp_path: Path) -> None:
+    made(outer, tmp_path / "t", 1)
+    part = tmp_path / "t" / "data" / "p=a"
+    part.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table({"id": [1]}), part / "one.parquet")
+    before = files_of(tmp_path)
+    with pytest.raises(RefusedError, match=f"it is a part of the {outer} table at file://.*/t"):
+        dvm.convert(part)
+    assert files_of(tmp_path) == before
+
+
 @pytest.mark.parametrize("other", ["Iceberg", "Paimon"])
 def test_two_tables_in_one_folder(other: str, tmp_path: Path) -> None:
     """Files of either may look like an orphan of the other."""
