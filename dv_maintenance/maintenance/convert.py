@@ -15,16 +15,15 @@ from dv_maintenance.errors import DamagedTableError, DvMaintenanceError, Refused
 from dv_maintenance.maintenance.united_columns import united_columns
 from dv_maintenance.remedies import Remedy, setting
 from dv_maintenance.report import Report
-from dv_maintenance.storage import Storage
 from dv_maintenance.tables.capabilities import AdoptingTable
 from dv_maintenance.tables.gates import check_committable
 from dv_maintenance.tables.model import NULL_PARTITION, FileKey, partition_name
-from dv_maintenance.tables.nested import NestedTables
-from dv_maintenance.tables.registry import detect
+from dv_maintenance.tables.nested import NestedTables, table_around
 from dv_maintenance.tables.rows import AddedFile
 from dv_maintenance.tables.work import RewriteTask, ScanTask, SourceFile
 
 if TYPE_CHECKING:
+    from dv_maintenance.storage import Storage
     from dv_maintenance.tables.table import Table
     from dv_maintenance.tables.work import OutputFile, RewriteResult
 
@@ -88,7 +87,12 @@ def convert(
     if (newest := table.adopted()) is not None:
         return ConvertReport(table=table.uri, format=table.format, converted=False, version=newest)
     check_committable(table, dry_run=dry_run)
-    _check_around(table.storage)
+    if (around := table_around(table.storage)) is not None:
+        raise RefusedError(
+            f"it is a part of the {around.title} table at {around.place}",
+            table=table.uri,
+            next_step=f"read it as {around.title}, and write its rows to another folder",
+        )
     paths, ignored = _find(table.storage, table.format)
     order = _partition_order(table, paths)
     types = _declared(table, order, partition_types or {})
@@ -131,19 +135,6 @@ def convert(
 
 
 # -- files ---------------------------------------------------------------------------------------------------------
-
-
-def _check_around(storage: Storage) -> None:
-    """Refuse a folder inside a table: its files are that table's. Folders that may not be listed are passed over."""
-    around = storage.uri
-    while (around := around.rpartition("/")[0]).count("/") > 2:
-        with suppress(StorageError):
-            if (found := detect(Storage(around, storage.options))) is not None:
-                raise RefusedError(
-                    f"it is a part of the {found.title} table at {around}",
-                    table=storage.uri,
-                    next_step=f"read it as {found.title}, and write its rows to another folder",
-                )
 
 
 def _find(storage: Storage, own: str) -> tuple[list[str], int]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
 
-from dv_maintenance.tables.registry import formats
-
-if TYPE_CHECKING:
-    from dv_maintenance.storage import Storage
+from dv_maintenance.errors import StorageError
+from dv_maintenance.storage import Storage
+from dv_maintenance.tables.registry import detect, formats
 
 # A format that this package does not maintain, by its folder.
 _OTHERS: Final = ((".hoodie", "", "Hudi", None),)
@@ -60,3 +61,21 @@ class NestedTables:
                 if file is None or re.fullmatch(file, name):
                     self.titles[folder] = title
                     return
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """The table that a folder is a part of. ``title``: of its format."""
+
+    place: str
+    title: str
+
+
+def table_around(storage: Storage) -> Around | None:
+    """``None`` if there is none. Folders that may not be listed are passed over."""
+    place = storage.uri
+    while (place := place.rpartition("/")[0]).count("/") > 2:
+        with suppress(StorageError):
+            if (found := detect(Storage(place, storage.options))) is not None:
+                return Around(place, found.title)
+    return None

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from dv_maintenance.errors import DvMaintenanceError, TableNotFoundError
 from dv_maintenance.remedies import Remedy, run, setting
+from dv_maintenance.tables.nested import table_around
 from dv_maintenance.tables.registry import detect, formats
 
 if TYPE_CHECKING:
@@ -52,6 +53,8 @@ def _there(storage: Storage, place: str | None) -> tuple[str, str | Remedy]:
             f"a folder of tables: {shown}",
             Remedy("give one of them; {} shows all of them", (run("scan", place),)),
         )
+    if (names or folders) and (around := table_around(storage)) is not None:
+        return f"a part of the {around.title} table at {around.place}", "give that place"
     if any(name.endswith(".parquet") for name in names):
         return "a folder of Parquet files", Remedy("turn it into a Delta table: {}", (run("convert", place),))
     if not names and not folders:

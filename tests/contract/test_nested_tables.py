@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import dv_maintenance as dvm
-from dv_maintenance.errors import RefusedError
+from dv_maintenance.errors import RefusedError, TableNotFoundError
 from dv_maintenance.tables.delta.vacuum.files import Scope
 from dv_maintenance.tables.nested import NestedTables
 from dv_maintenance.testing.backends import DeltaBackend, IcebergBackend, LanceBackend, PaimonBackend
@@ -96,6 +96,10 @@ def test_a_part_of_a_table_is_not_converted(outer: str, tmp_path: Path) -> None:
     before = files_of(tmp_path)
     with pytest.raises(RefusedError, match=f"it is a part of the {outer} table at file://.*/t"):
         dvm.convert(part)
+    with pytest.raises(
+        TableNotFoundError, match=rf"\(a part of the {outer} table at file://.*/t\)\. Next: give that place"
+    ):
+        dvm.health(part)
     assert files_of(tmp_path) == before
 
 

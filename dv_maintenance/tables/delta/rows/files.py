@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dv_maintenance.errors import DamagedTableError
-from dv_maintenance.files.arrays import bools, combined, int32s, int64s, null_column, numbers
+from dv_maintenance.files.arrays import bools, combined, int32s, int64s, integer, null_column, numbers
 from dv_maintenance.tables.delta.log.actions import Metadata
 from dv_maintenance.tables.delta.log.bulk import DV_TYPE, dv_ids
 from dv_maintenance.tables.delta.rows.partitions import partition_columns, partition_names
@@ -171,7 +171,7 @@ def deleted_rows(adds: pa.Table) -> pa.ChunkedArray:
     for name in ("storageType", "pathOrInlineDv", "sizeInBytes", "cardinality"):
         _refuse(with_dv, parts[name].is_null(), f"has a deletion vector without {name}")
     for name in ("sizeInBytes", "cardinality", "offset"):
-        negative = bools(_numbers(parts[name].fill_null(0)) < 0)
+        negative = pc.less(parts[name].cast(pa.int64()), integer(0))
         _refuse(with_dv, negative, f"has a deletion vector with a negative {name}")
     for kind in set(parts["storageType"].unique().to_pylist()) - _STORAGE_TYPES:
         unknown = pc.equal(parts["storageType"], kind)
