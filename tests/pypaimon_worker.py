@@ -52,6 +52,12 @@ class Worker:
         builder = self.table(path).new_batch_write_builder()
         _commit(builder, builder.new_update().delete_by_row_id(ids))
 
+    def index(self, path: str, column: str, kind: str, drop: bool = False) -> int:
+        """Make a global index of a column, or drop it; how many files that were."""
+        table = self.table(path)
+        act = table.drop_global_index if drop else table.create_global_index
+        return int(act(column, index_type=kind))
+
     def rows(self, path: str, version: int | None = None, columns: list[str] | None = None) -> list[dict[str, Any]]:
         builder = self.table(path, version).new_read_builder()
         if columns is not None:

@@ -4,7 +4,9 @@ tables of Paimon's engine in Java; all three read the same rows.
 
 from __future__ import annotations
 
+import base64
 import itertools
+import pickle
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +19,7 @@ from support.paimon_engine import DV, PaimonEngine
 
 from dv_maintenance.dml.delete import delete
 from dv_maintenance.engine.local import LocalEngine
+from dv_maintenance.errors import RefusedError
 from dv_maintenance.maintenance.execution.apply import purge
 from dv_maintenance.maintenance.health import health
 from dv_maintenance.maintenance.vacuum import vacuum
@@ -110,6 +113,38 @@ def test_data_evolution(pypaimon: PyPaimon, path: Path, parted: bool, blob: bool
     whole = pypaimon("rows", path)
     vacuum(table, VacuumRequest(retention=0, allow_short_retention=True))
     same(pypaimon("rows", path), whole)
+
+
+@pytest.mark.parametrize("kind", ["btree", "bitmap"])
+def test_global_indexes(pypaimon: PyPaimon, path: Path, kind: str) -> None:
+    """They stay right when files without live rows go, and their maker goes on. Others' rows are not moved."""
+    columns = {"id": "int64", "a": "string"}
+
+    def append(first: int) -> None:
+        rows = [{"id": each, "a": f"v{each % 5}"} for each in range(first, first + 10)]
+        pypaimon("append", path, columns=columns, rows=rows)
+
+    def answers(*, all_rows: bool = False) -> list[str]:
+        filters = base64.b64encode(pickle.dumps([("=", "a", "v3"), ("in", "a", "v1", "v2")])).decode()
+        found: list[str] = pypaimon("ask", path, filters=filters, all_rows=all_rows)
+        return found
+
+    pypaimon("create", path, columns=columns, partition=[], options=EVOLVING)
+    for first in (0, 10, 20):
+        append(first)
+    assert pypaimon("index", path, column="a", kind=kind) == 1
+    pypaimon("delete", path, ids=[*range(10, 20), 3])
+    before = answers()
+    assert before[0].startswith("3 rows")
+    assert purge(opened(path), LocalEngine()).verified
+    assert len(opened(path).snapshot().files) == 2
+    assert answers() == before == answers(all_rows=True)
+    append(30)
+    assert answers() == before, "the index is asked, and has none of the new rows"
+    assert pypaimon("index", path, column="a", kind=kind)
+    assert answers() == answers(all_rows=True) != before
+    with pytest.raises(RefusedError, match="data-evolution"):
+        delete(opened(path), LocalEngine(), "id = 1")
 
 
 @pytest.mark.parametrize("kind", ["parquet", pytest.param("orc", marks=pytest.mark.deep)])

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.paimon.snapshot import PaimonSnapshot
 
 _UNAWARE: Final = -1
+# Global indexes that name rows by ids, of which readers take those that there are.
+_BY_ROW_ID: Final = ("btree", "bitmap")
 _SNAPSHOT_VERSION: Final = 3
 _MICROS: Final = 6
 _UNWRITTEN: Final = {"VARIANT": "variants, which may be shredded", "BLOB": "blobs", "VECTOR": "vectors"}
@@ -102,7 +104,7 @@ def _reasons(snapshot: PaimonSnapshot, operation: str) -> Iterator[str]:
         yield "its files have indexes that a rewrite would lose (file-index.*)"
     if "data-file.external-paths" in snapshot.properties:
         yield "some of its files are outside the table (data-file.external-paths)"
-    kinds = {file.kind for file in snapshot.index.files} - {DELETION_VECTORS}
+    kinds = {file.kind for file in snapshot.index.files} - {DELETION_VECTORS, *(_BY_ROW_ID if drops else ())}
     if kinds:
         yield f"a rewrite would have to update its indexes ({', '.join(sorted(kinds))})"
     for column in () if drops else snapshot.table_schema.fields:
