@@ -17,7 +17,7 @@ from test_paimon_reading import NESTED, VALUES
 
 from dv_maintenance.dml.delete import delete
 from dv_maintenance.engine.local import LocalEngine
-from dv_maintenance.errors import ConflictError
+from dv_maintenance.errors import ConflictError, RefusedError
 from dv_maintenance.maintenance.execution.apply import maintain, purge
 from dv_maintenance.maintenance.health import health
 from dv_maintenance.maintenance.planning.policy import Policy
@@ -291,6 +291,34 @@ def test_our_deletes(
         assert in_order(judge_rows(engine, path)) == in_order(left)
         judge_files(engine, path, engine.version(path))
     go_on(engine, path, [1000, "a", "new"])
+
+
+def test_our_deletes_beside_what_is_not_written_here(paimon_engine: PaimonEngine, tmp_path: Path) -> None:
+    """Indexes of files, and nanoseconds: a deletion vector touches neither."""
+    engine, path = paimon_engine, tmp_path / "table"
+    indexes = {"file-index.bloom-filter.columns": "id", "file-index.bitmap.columns": "v"}
+    columns = {"id": "INT", "v": "STRING", "t": "TIMESTAMP(9)"}
+    engine.create(path, columns, options=DV | indexes)
+    for first in (0, 40):
+        engine.append(path, [(n, f"v{n % 7}", datetime(2026, 1, 1, 0, 0, 0, n)) for n in range(first, first + 40)])
+    left = [row for row in engine.rows(path) if row["id"] not in {3, 4, 41}]
+    delete(opened(path), LocalEngine(), "id IN (3, 4, 41)")
+    filters = [("=", "id", 5), ("=", "v", "v3"), ("in", "id", 3, 41, 42), ("<>", "v", "v1")]
+
+    def judged() -> None:
+        assert in_order(engine.rows(path)) == in_order(left)
+        assert engine.ask(path, filters) == engine.ask(path, filters, all_rows=True)
+
+    judged()
+    left = [row for row in left if row["id"] >= 40]
+    delete(opened(path), LocalEngine(), "id < 40")  # the whole file
+    assert len(opened(path).snapshot().files) == 1
+    judged()
+    with pytest.raises(RefusedError, match="indexes that a rewrite would lose"):
+        purge(opened(path), LocalEngine())
+    engine.expire(path)
+    assert engine.orphans(path, time.time_ns() // 1_000_000 + HOUR) == []
+    judged()
 
 
 def delete_race(engine: PaimonEngine, spark: SparkSession, folder: Path, intruder: Intruder, what: str, at: int) -> int:

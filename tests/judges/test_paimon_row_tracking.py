@@ -15,7 +15,6 @@ from support.paimon_engine import DV, DV64, PaimonEngine
 
 from dv_maintenance.dml.delete import delete
 from dv_maintenance.engine.local import LocalEngine
-from dv_maintenance.errors import RefusedError
 from dv_maintenance.maintenance.execution.apply import maintain, purge
 from dv_maintenance.maintenance.health import health
 from dv_maintenance.maintenance.planning.policy import Policy
@@ -134,11 +133,3 @@ def test_a_delete_and_a_race(paimon_engine: PaimonEngine, tmp_path: Path) -> Non
     engine.delete(theirs, lambda row: row["id"] % 9 == 2)
     assert lineage(engine, ours) == lineage(engine, theirs)
     judge_files(engine, ours, engine.version(ours))
-
-
-def test_data_evolution_is_left_to_paimon(paimon_engine: PaimonEngine, tmp_path: Path) -> None:
-    options = {**TRACKED, "data-evolution.enabled": "true"}
-    paimon_engine.create(tmp_path / "table", COLUMNS, options=options)
-    paimon_engine.append(tmp_path / "table", rows(range(20)))
-    with pytest.raises(RefusedError, match=r"data-evolution\.enabled"):
-        delete(opened(tmp_path / "table"), LocalEngine(), "id = 1")

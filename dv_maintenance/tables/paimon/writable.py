@@ -50,12 +50,14 @@ def check_writable(layout: Layout, snapshot: PaimonSnapshot, operation: str) -> 
     reason = _WHOLE.get(operation) or next(_reasons(snapshot, operation), None)
     if reason:
         raise refused(snapshot, operation, reason)
-    drops, schema = _drops(snapshot, operation), snapshot.table_schema
-    if operation == "rewrite" and not drops:
+    schema = snapshot.table_schema
+    if _moves_rows(snapshot, operation):
         codec_of(snapshot)
+    else:
+        schema = replace(schema, fields=())  # a condition is checked for its own columns
     if operation == "delete":
         check_opened(snapshot)
-    check_rows_readable(replace(schema, fields=()) if drops else schema, snapshot.table, snapshot.version)
+    check_rows_readable(schema, snapshot.table, snapshot.version)
     if snapshot.options.primary_key and snapshot.file and (reason := keyed.streaming_compaction(layout, snapshot.file)):
         raise refused(snapshot, operation, reason)
 
@@ -78,39 +80,36 @@ _WHOLE: Final = {
 }
 
 
-def _drops(snapshot: PaimonSnapshot, operation: str) -> bool:
-    """Whether files are only removed, see ``evolution.barred``: no row is read or written."""
-    return snapshot.options.data_evolution and operation == "rewrite"
+def _moves_rows(snapshot: PaimonSnapshot, operation: str) -> bool:
+    """Whether rows get into new files. A delete writes deletion vectors, and see ``evolution.barred``."""
+    return operation == "rewrite" and not snapshot.options.data_evolution
 
 
 def _reasons(snapshot: PaimonSnapshot, operation: str) -> Iterator[str]:
-    options, files, drops = snapshot.options, snapshot.files, _drops(snapshot, operation)
+    options, files, moves = snapshot.options, snapshot.files, _moves_rows(snapshot, operation)
     alone = options.primary_key and operation == "rewrite"
     if alone:
         yield from keyed.why_not(snapshot)
     elif options.primary_key:
         yield "only Paimon can merge the rows of a primary-key table"
-    if options.data_evolution:
-        if not drops:
-            yield "files of different columns share the row ids that deletion vectors count by (data-evolution.enabled)"
-    elif lineage.tracks(options) and operation == "rewrite" and lineage.lacks_ids(snapshot):
+    if moves and lineage.tracks(options) and lineage.lacks_ids(snapshot):
         yield "some of its files are older than row tracking, and have no row ids (row-tracking.enabled)"
     bucket = snapshot.properties.get("bucket", "").strip()
     if not alone and (bucket not in {"", str(_UNAWARE)} or _has_buckets(snapshot)):
         yield "the table's rows are in buckets, whose order matters"
     if not alone and len(files) and pc.any(pc.greater(files["level"], integer(0))).as_py():
         yield "its files have levels (clustering.columns)"
-    if any(name.startswith("file-index.") for name in snapshot.properties):
+    if operation == "rewrite" and any(name.startswith("file-index.") for name in snapshot.properties):
         yield "its files have indexes that a rewrite would lose (file-index.*)"
     if "data-file.external-paths" in snapshot.properties:
         yield "some of its files are outside the table (data-file.external-paths)"
-    kinds = {file.kind for file in snapshot.index.files} - {DELETION_VECTORS, *(_BY_ROW_ID if drops else ())}
+    kinds = {file.kind for file in snapshot.index.files} - {DELETION_VECTORS, *(() if moves else _BY_ROW_ID)}
     if kinds:
         yield f"a rewrite would have to update its indexes ({', '.join(sorted(kinds))})"
-    for column in () if drops else snapshot.table_schema.fields:
+    for column in snapshot.table_schema.fields if moves else ():
         if what := next(filter(None, map(_unwritten, parts_of(column.type))), None):
             yield f"the column {column.name} holds {what}, which this tool does not write"
-    if operation == "rewrite" and not drops and format_of(snapshot) not in WRITTEN:
+    if moves and format_of(snapshot) not in WRITTEN:
         yield (
             f"new files of the table must be {format_of(snapshot)}, but this tool writes only Parquet and ORC "
             "(file.format)"

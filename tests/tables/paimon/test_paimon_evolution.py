@@ -17,6 +17,8 @@ from hypothesis import strategies as st
 from support.paimon_writer import DataFile, PaimonWriter
 from test_paimon_scan import rows
 
+from dv_maintenance.dml.delete import delete
+from dv_maintenance.dv import DeletionVector
 from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.engine.rows.live_rows import LiveRows
 from dv_maintenance.engine.rows.side_by_side import SideBySide, parts_of
@@ -28,10 +30,12 @@ from dv_maintenance.maintenance.execution.apply import purge
 from dv_maintenance.maintenance.health import health
 from dv_maintenance.maintenance.planning.plan import purge_plan
 from dv_maintenance.storage import Storage
+from dv_maintenance.tables.model import FileKey
 from dv_maintenance.tables.paimon.rows.types import parse_type
 from dv_maintenance.tables.paimon.table import PaimonTable
 from dv_maintenance.tables.paimon.verbs.engine_sql import sources
 from dv_maintenance.tables.predicate import Compare, Predicate
+from dv_maintenance.tables.rows import DeletedRows, RowChanges
 from dv_maintenance.tables.work import ScanTask
 
 COLUMNS = {"id": "BIGINT", "a": "STRING", "b": "BIGINT"}
@@ -121,6 +125,27 @@ def test_only_files_without_live_rows_are_purged(tmp_path: Path) -> None:
     assert report.verified, report.problems
     assert len(table.snapshot().live.entries) == 5
     assert rows(written.path, columns=["id", "a"]) == before
+
+
+def test_a_delete_is_of_the_columns_that_it_read(tmp_path: Path) -> None:
+    """Another writer changes a column of the file in the meantime, which leaves its deletion vector as it is."""
+    written = evolving(tmp_path)
+    anchor = put(written, numbered(range(4)), 0)
+    put(written, numbered(range(4, 8)), 4)
+    table = opened(written)
+    base = table.snapshot()
+    key = FileKey(f"bucket-0/{anchor.name}")
+    changes = RowChanges((DeletedRows(key, DeletionVector.from_positions([1]), rows=4),))
+    put(written, [{"b": 1}] * 4, 4, ["b"])
+    done = table.commit_changes(base, changes, operation={}, reads=lambda _: False, dry_run=True)
+    assert not done.conflict, "of another file"
+    put(written, [{"b": 2}] * 4, 0, ["b"])
+    done = table.commit_changes(base, changes, operation={}, reads=lambda _: False)
+    assert "changed columns of rows" in done.conflict
+    assert [row["id"] for row in rows(written.path)] == list(range(8))
+    delete(table, LocalEngine(), "b = 2")
+    assert len(table.snapshot().live.entries) == 4, "all of its rows are deleted, and its files wait for a purge"
+    assert [row["id"] for row in rows(written.path)] == [4, 5, 6, 7]
 
 
 def test_the_anchor_is_the_oldest_file_and_no_other_has_a_deletion_vector(tmp_path: Path) -> None:

@@ -1,4 +1,5 @@
-"""Delete rows from an append table: a file that keeps rows gets a larger deletion vector (DV), other files are removed.
+"""Delete rows from an append table: a file that keeps rows gets a larger deletion vector (DV), other files are removed,
+unless data evolution keeps columns of their rows in further files.
 
 The DVs that one commit writes for a partition and bucket share as few index files as the target size allows (PIP-16:
 one delete file per write and bucket).
@@ -15,7 +16,7 @@ from dv_maintenance.errors import VerificationError
 from dv_maintenance.tables.model import FileKey
 from dv_maintenance.tables.paimon.commit.index_change import index_change, load_dv
 from dv_maintenance.tables.paimon.commit.publish import Draft, publish
-from dv_maintenance.tables.paimon.commit.rewrites import LiveFile, live_files
+from dv_maintenance.tables.paimon.commit.rewrites import LiveFile, live_files, others_with
 from dv_maintenance.tables.paimon.layout import table_layout
 from dv_maintenance.tables.paimon.log.entries import FileId, added_entries, removal
 from dv_maintenance.tables.rows import ChangesOutcome, DeletedRows, RowChanges, rehearsed
@@ -100,8 +101,11 @@ def _deletions(layout: Layout, base: PaimonSnapshot, deleted: Sequence[DeletedRo
 def _deletion(layout: Layout, base: PaimonSnapshot, file: LiveFile, each: DeletedRows) -> _Deletion:
     before = DeletionVector.empty() if file.dv is None else load_dv(layout, file.dv)
     path = file.key.path
+    # With data evolution a file stays, for others have columns of its rows: a purge removes them together.
+    stays = base.options.data_evolution
     if each.positions is None:
-        return _Deletion(file, before, None, file.rows - len(before))
+        every = DeletionVector.from_ranges([(0, file.rows)]) if stays else None
+        return _Deletion(file, before, every, file.rows - len(before))
     if each.rows is not None and each.rows != file.rows:
         raise _wrong(base, f"{path} was read as {each.rows} rows, but its manifest records {file.rows}")
     if not each.positions or each.positions.max() >= file.rows:
@@ -109,7 +113,8 @@ def _deletion(layout: Layout, base: PaimonSnapshot, file: LiveFile, each: Delete
     deleted = before | each.positions
     if len(deleted) != len(before) + len(each.positions):
         raise _wrong(base, f"rows to delete in {path} were already deleted when it was read")
-    return _Deletion(file, before, None if len(deleted) == file.rows else deleted, len(each.positions))
+    whole = len(deleted) == file.rows and not stays
+    return _Deletion(file, before, None if whole else deleted, len(each.positions))
 
 
 def _wrong(base: PaimonSnapshot, what: str) -> VerificationError:
@@ -127,6 +132,9 @@ class _Commit:
     def compose(self, now: PaimonSnapshot) -> Draft | None:
         found = live_files(now, {each.file.id[2] for each in self.deletions})
         self.conflict = next(filter(None, (self._changed(each, found) for each in self.deletions)), "")
+        files = [each.file for each in self.deletions]
+        if others_with(self.base, files).keys() != others_with(now, files).keys():
+            self.conflict = "another writer changed columns of rows in files from which rows are to be deleted"
         if self.conflict:
             return None
         whole = {each.file.id for each in self.deletions if each.deleted is None}

@@ -7,7 +7,7 @@ these rows are deleted in the new files as well.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -141,7 +141,7 @@ class _Commit:
         if not self.stay:
             return None
         groups = {
-            each: {file.id: file.manifest for file in stay.inputs} | _others(now, stay.inputs)
+            each: {file.id: file.manifest for file in stay.inputs} | others_with(now, stay.inputs)
             for each, stay in self.stay.items()
         }
         wanted = {file: at for group in groups.values() for file, at in group.items() if file not in self._entries}
@@ -279,9 +279,9 @@ class _Commit:
         return Entry(template, filled(record, template.fields(), "manifests"))
 
 
-def _others(now: PaimonSnapshot, inputs: Sequence[LiveFile]) -> dict[FileId, int]:
+def others_with(now: PaimonSnapshot, files: Iterable[LiveFile]) -> dict[FileId, int]:
     """With data evolution, the files of other columns of the same rows, and their manifests."""
-    found = others_of(now.parts, [file.key.path for file in inputs])
+    found = others_of(now.parts, [file.key.path for file in files])
     return {
         (now.partitions[row["partition_code"]].row, row["bucket"], row["file_name"]): row["manifest"]
         for row in found.select(_COLUMNS).to_pylist()
