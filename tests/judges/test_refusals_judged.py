@@ -227,9 +227,19 @@ def test_paimon_refuses_what_is_refused_here(paimon_engine: PaimonEngine, tmp_pa
     refused_here(path, "rewrite")
     with pytest.raises(RefusedError, match="merged on read"):
         our_rows(path)
+    bucketed = tmp_path / "b"
+    engine.create(bucketed, {"id": "INT", "v": "STRING"}, options={**DV, "bucket": "1", "bucket-key": "id"})
+    engine.append(bucketed, [(each, "x") for each in range(10)])
+    engine.delete(bucketed, lambda row: row["id"] == 1)
+    planned = engine.stage_delete(bucketed, lambda row: row["id"] == 2)
+    assert engine.compact(bucketed, options={"compaction.delete-ratio-threshold": "0"})
+    planned()
+    assert len(engine.rows(bucketed)) == 9, "8 would be right: no conflict was found"
+    refused_here(bucketed, "rewrite")
     as_the_page_says(
         "Paimon",
         {
+            "rewrites of append tables in buckets": "",
             "primary-key tables with `changelog-producer` `full-compaction`": str(caught.value),
             "primary-key tables that merge on read: reading and rewrites": "",
         },

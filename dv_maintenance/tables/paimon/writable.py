@@ -96,7 +96,7 @@ def _reasons(snapshot: PaimonSnapshot, operation: str) -> Iterator[str]:
         yield "some of its files are older than row tracking, and have no row ids (row-tracking.enabled)"
     bucket = snapshot.properties.get("bucket", "").strip()
     if not alone and (bucket not in {"", str(_UNAWARE)} or _has_buckets(snapshot)):
-        yield "the table's rows are in buckets, whose order matters"
+        yield "its rows are in buckets, where Paimon compares no deletion vectors: a concurrent DELETE would be lost"
     if not alone and len(files) and pc.any(pc.greater(files["level"], integer(0))).as_py():
         yield "its files have levels (clustering.columns)"
     if operation == "rewrite" and any(name.startswith("file-index.") for name in snapshot.properties):
