@@ -19,7 +19,8 @@ from support.iceberg_rest import Failure, serving
 from dv_maintenance.dml.delete import delete
 from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.errors import ConflictError
-from dv_maintenance.maintenance.execution.apply import purge
+from dv_maintenance.maintenance.execution.apply import maintain, purge
+from dv_maintenance.maintenance.planning.policy import Policy
 from dv_maintenance.tables import open_table
 from dv_maintenance.tables.guard import VacuumGuard, VacuumRequest
 from dv_maintenance.testing.verbs import row_work
@@ -158,6 +159,24 @@ def test_every_verb(server: ServerLogic) -> None:
     assert len(server.sql("SELECT * FROM {t}.snapshots")) == 1
     server.sql("UPDATE {t} SET v = 'last' WHERE id = 8")
     assert len(server.rows()) == len(rows)
+
+
+def test_format_version_1(server: ServerLogic) -> None:
+    """Its snapshots have no sequence numbers."""
+    server.sql("DROP TABLE {t} PURGE")
+    server.sql("CREATE TABLE {t} (id INT, p STRING) USING iceberg TBLPROPERTIES ('format-version' = '1')")
+    for number in range(3):
+        server.sql(f"INSERT INTO {{t}} VALUES ({number}, 'a')")
+    assert maintain(opened(), LocalEngine(), Policy(min_input_files=2)).verified
+    assert (server.ids(), len(server.sql("SELECT * FROM {t}.files"))) == ([0, 1, 2], 1)
+    guard = VacuumGuard(max_deleted_share=1.0)
+    opened().vacuum(VacuumRequest(now=FAR, retention=0, allow_short_retention=True, guard=guard))
+    assert len(server.sql("SELECT * FROM {t}.snapshots")) == 1
+    server.sql("ALTER TABLE {t} SET TBLPROPERTIES ('format-version' = '3')")
+    server.sql("INSERT INTO {t} VALUES (3, 'a')")
+    assert server.ids() == [0, 1, 2, 3]
+    assert maintain(opened(), LocalEngine(), Policy(min_input_files=2)).verified
+    assert server.ids() == [0, 1, 2, 3]
 
 
 def test_the_server_refuses_what_is_late(server: ServerLogic) -> None:
