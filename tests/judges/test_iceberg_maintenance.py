@@ -4,6 +4,7 @@ updating, merging, compacting and expiring, and no delete of its is lost.
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import time
@@ -19,9 +20,11 @@ import pytest
 from iceberg_engine import IcebergEngine
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, IllegalArgumentException
+from support.iceberg_edits import edit
 
 from dv_maintenance.dml.delete import delete
 from dv_maintenance.engine.local import LocalEngine
+from dv_maintenance.files.avro.container import header_of
 from dv_maintenance.maintenance.execution.apply import maintain, purge
 from dv_maintenance.maintenance.planning.policy import Policy
 from dv_maintenance.maintenance.read import read
@@ -471,6 +474,24 @@ def test_partitions_whose_columns_have_grown(engine: IcebergEngine, version: int
     assert engine.rows("t") == rows
 
 
+def as_the_first_writers_did(place: Path) -> None:
+    """Leave out what format version 1 had not yet: specifications and schemas by number, references."""
+
+    def strip(body: dict[str, Any]) -> None:
+        for name in ("schemas", "current-schema-id", "partition-specs", "default-spec-id", "last-partition-id", "refs"):
+            body.pop(name, None)
+        for snapshot in body["snapshots"]:
+            snapshot.pop("schema-id", None)
+
+    for stale in place.rglob(".*.crc"):
+        stale.unlink()
+    edit(place, strip)
+
+
+def manifests(place: Path) -> list[Path]:
+    return sorted(place.glob("metadata/*-m*.avro"))
+
+
 @pytest.mark.deep
 def test_format_version_1(engine: IcebergEngine) -> None:
     """It has no ages and no deletes: small files are merged, snapshots expire, and Spark goes on, also to version 3."""
@@ -487,6 +508,17 @@ def test_format_version_1(engine: IcebergEngine) -> None:
         return len(engine.sql("SELECT * FROM {t}.files", "t"))
 
     for number in range(4):
+        engine.sql(f"INSERT INTO {{t}} VALUES ({number}, 'a', 'x'), ({number + 10}, 'b', NULL)", "t")
+    before, small = rows(), files()
+    as_the_first_writers_did(engine.path("t"))
+    assert rows() == before
+    report = maintain(open_table(str(engine.path("t"))), LocalEngine(), Policy(min_input_files=2))
+    assert report.verified, report.problems
+    assert (rows(), files(), report.steps[0].files_added) == (before, 2, 1)
+    named = [json.loads(header_of(path.read_bytes())["partition-spec"]) for path in manifests(engine.path("t"))]
+    assert len(named) > 5
+    assert all(each == named[0] and each[0]["name"] == "p" for each in named), "of Spark's and ours"
+    for number in range(4, 6):
         engine.sql(f"INSERT INTO {{t}} VALUES ({number}, 'a', 'x'), ({number + 10}, 'b', NULL)", "t")
     engine.sql("DELETE FROM {t} WHERE id = 2", "t")  # without its whole file
     engine.java("t").updateSpec().addField("v").commit()

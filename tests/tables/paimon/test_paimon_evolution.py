@@ -36,6 +36,7 @@ from dv_maintenance.tables.paimon.table import PaimonTable
 from dv_maintenance.tables.paimon.verbs.engine_sql import sources
 from dv_maintenance.tables.predicate import Compare, Predicate
 from dv_maintenance.tables.rows import DeletedRows, RowChanges
+from dv_maintenance.tables.table import Replacement
 from dv_maintenance.tables.work import ScanTask
 
 COLUMNS = {"id": "BIGINT", "a": "STRING", "b": "BIGINT"}
@@ -125,6 +126,20 @@ def test_only_files_without_live_rows_are_purged(tmp_path: Path) -> None:
     assert report.verified, report.problems
     assert len(table.snapshot().live.entries) == 5
     assert rows(written.path, columns=["id", "a"]) == before
+
+
+def test_a_file_that_comes_while_others_of_its_rows_go(tmp_path: Path) -> None:
+    written = evolving(tmp_path)
+    anchor, alone = (put(written, numbered(range(first, first + 4)), first) for first in (0, 4))
+    written.delete({anchor: range(4)})
+    table = opened(written)
+    base = table.snapshot()
+    (row,) = (row for row in base.files.to_pylist() if row["dv_id"])
+    put(written, [{"b": 1}] * 4, 0, ["b"])
+    replacement = Replacement("1", row["partition"], (FileKey(row["path"], row["dv_id"]),))
+    assert table.commit(base, [replacement], operation={}).version == written.version + 1
+    assert table.snapshot().live.entries["file_name"].to_pylist() == [alone.name]
+    assert [row["id"] for row in rows(written.path)] == [4, 5, 6, 7]
 
 
 def test_a_delete_is_of_the_columns_that_it_read(tmp_path: Path) -> None:

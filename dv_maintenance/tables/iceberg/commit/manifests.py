@@ -227,7 +227,8 @@ class ManifestWriter:
         self, template: Template, content: int, spec_id: int, entries: Sequence[Mapping[str, Any]]
     ) -> list[dict[str, Any]]:
         """Write entries as manifests, and return their entries in the list."""
-        specs = self.now.metadata.body.get("partition-specs") or []
+        body = self.now.metadata.body
+        specs = body.get("partition-specs") or [{"spec-id": 0, "fields": body.get("partition-spec") or []}]
         fields: list[Any] = next((each["fields"] for each in specs if each["spec-id"] == spec_id), [])
         spec = spec_id, json.dumps(fields, separators=(",", ":"))
         partition = json.dumps(partition_fields(self.now.metadata, spec_id))
