@@ -7,7 +7,7 @@ are used. Everything else is ``Unknown``. Spark Connect shows no plans, so there
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -17,6 +17,7 @@ import numpy as np
 
 from dv_maintenance.dml.padding import as_in_catalog
 from dv_maintenance.dml.spark_types import spark_schema
+from dv_maintenance.errors import RefusedError
 from dv_maintenance.tables.predicate import (
     And,
     Compare,
@@ -33,6 +34,8 @@ from dv_maintenance.tables.predicate import (
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
+
+    from dv_maintenance.tables.model import Snapshot
 
 _OPERATORS: Final[Mapping[str, Operator]] = {
     "EqualTo": "=",
@@ -88,10 +91,45 @@ def demanded_by(rows: DataFrame) -> Predicate:
     return Unknown() if found is None else And(tuple(found))
 
 
-def is_deterministic(session: SparkSession, schema: pa.Schema, sql: str) -> bool:
-    """Whether a condition certainly gives equal results for equal rows. Raises as ``predicate_of``."""
-    query = _query(shape(session, schema).where(sql))
-    return query is not None and bool(query.analyzed().deterministic())
+def check_condition(rows: DataFrame, snapshot: Snapshot, sql: str, *, subqueries: bool = False) -> bool:
+    """Whether a condition certainly gives equal results for equal rows. Spark Connect does not say.
+
+    rows : a query that filters or joins by the condition, last of all.
+    subqueries : whether the table's engine takes them there. It takes nothing random.
+
+    Raises
+    ------
+    RefusedError : the table's engine refuses the condition.
+    """
+    query = _query(rows)
+    if query is None:
+        return False
+    if not subqueries and not query.analyzed().subqueries().isEmpty():
+        what = f"a condition has a subquery, which the table's engine refuses: {sql}"
+        raise _refused(snapshot, what, "write the rows that it finds to a table, and merge or delete by that")
+    _check_repeatable(query.analyzed(), snapshot, [sql])
+    return True
+
+
+def check_values(rows: DataFrame, snapshot: Snapshot, values: Mapping[str, str]) -> None:
+    """Refuse values that differ from run to run. ``rows``: what the values may name. Raises RefusedError."""
+    from pyspark.sql import functions as f
+
+    query = _query(rows.select(*map(f.expr, values.values())))
+    if query is not None:
+        _check_repeatable(query.analyzed(), snapshot, [*values.values()])
+
+
+def _check_repeatable(plan: Any, snapshot: Snapshot, texts: Sequence[str]) -> None:
+    expressions = plan.expressions()
+    for at in range(min(expressions.size(), len(texts))):
+        if not expressions.apply(at).deterministic():
+            what = f"an expression is not deterministic, which the table's engine refuses: {texts[at]}"
+            raise _refused(snapshot, what, "write its results to a table, and merge or delete by that")
+
+
+def _refused(snapshot: Snapshot, what: str, next_step: str) -> RefusedError:
+    return RefusedError(what, table=snapshot.table, version=snapshot.version, next_step=next_step)
 
 
 def _query(rows: DataFrame) -> Any:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dv_maintenance.dml.catalyst import is_deterministic, predicate_of
+from dv_maintenance.dml.catalyst import check_condition, demanded_by, shape
 from dv_maintenance.dml.condition import Condition
 from dv_maintenance.dml.in_process import all_positions_here, columns_in, predicate_here, true_for
 from dv_maintenance.dml.keys import KeyColumn, Keys, keys_of_files, keys_of_rows
@@ -110,9 +110,11 @@ class _Matching:
         schema = pa.schema([snapshot.schema.field(name) for name in condition.columns])
         by_partition = condition.only_about(snapshot.partition_columns)
         with spark_errors(snapshot.schema.names):
-            if by_partition and is_deterministic(session, schema, self._sql):
+            rows = shape(session, schema).where(self._sql)
+            subqueries = self._table.row_rules(snapshot).spark_rules
+            if check_condition(rows, snapshot, self._sql, subqueries=subqueries) and by_partition:
                 return _work(_whole(self._partitions(session, snapshot)), self._touches(session), started, conditions)
-            predicate = predicate_of(session, schema, self._sql)
+            predicate = demanded_by(rows)
         chosen = files_that_may_match(self._table, snapshot, predicate)
 
         def may_match(added: Snapshot) -> bool:

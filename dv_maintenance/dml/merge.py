@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from dv_maintenance.dml.assignments import assignments
 from dv_maintenance.dml.caching import cached
-from dv_maintenance.dml.catalyst import demanded_by, shape
+from dv_maintenance.dml.catalyst import check_condition, check_values, demanded_by, shape
 from dv_maintenance.dml.condition import Condition, equal_columns
 from dv_maintenance.dml.keys import rows_of_files
 from dv_maintenance.dml.names import alike, quoted, unused
@@ -337,14 +337,16 @@ class _Running:
             return f.lit(True)
         return reduce(or_, [f.expr(each) for each in conditions if each is not None]).isNotNull()
 
-    def _joined(self, rows: DataFrame, in_source: str) -> DataFrame:
+    def _joined(self, snapshot: Snapshot, rows: DataFrame, in_source: str) -> DataFrame:
         from pyspark.sql import functions as f
 
         kinds = {each.kind for each in self.merge.clauses}
         inserts, by_source = _NOT_MATCHED in kinds, _NOT_MATCHED_BY_SOURCE in kinds
         how = {(False, False): "inner", (True, False): "right", (False, True): "left", (True, True): "full"}
         source = self.source.withColumn(in_source, f.lit(True)).alias(self.merge.source_alias)
-        return rows.alias(self.merge.target_alias).join(source, f.expr(self.merge.on), how[inserts, by_source])
+        joined = rows.alias(self.merge.target_alias).join(source, f.expr(self.merge.on), how[inserts, by_source])
+        check_condition(joined, snapshot, self.merge.on)
+        return joined
 
     def _changed(self, snapshot: Snapshot, rules: RowRules, live: TableRows) -> DataFrame:
         from pyspark.sql import functions as f
@@ -368,7 +370,7 @@ class _Running:
                 holds = holds & f.coalesce(f.expr(clause.condition), f.lit(False))
             chosen = f.when(holds, f.lit(number)).otherwise(chosen)
         acts, counts = f.col(clause_no).isNotNull(), self._counted(rules)
-        joined = self._joined(live.rows, mark).withColumn(clause_no, chosen)
+        joined = self._joined(snapshot, live.rows, mark).withColumn(clause_no, chosen)
         joined = joined.where(acts if counts is None else acts | (in_target & in_source & counts))
         if self._only_deletes:
             once = f.when(f.col(live.file).isNull(), f.monotonically_increasing_id())
@@ -418,6 +420,10 @@ class _Running:
         values = self._values(clause, snapshot, rules)
         named = [*values.values(), *([] if clause.condition is None else [clause.condition])]
         _ = rows.select(*[f.expr(sql).alias(f"_{at}") for at, sql in enumerate(named)]).schema  # analyzed
+        if clause.condition is not None:
+            check_condition(rows.where(clause.condition), snapshot, clause.condition)
+        if rules.spark_rules and clause.action == "update":
+            check_values(rows, snapshot, values)
         return stored(rows, values, types, spark_rules=rules.spark_rules)
 
     def _values(self, clause: _Clause, snapshot: Snapshot, rules: RowRules) -> dict[str, str]:

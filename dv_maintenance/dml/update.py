@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from dv_maintenance.dml.assignments import assignments
-from dv_maintenance.dml.catalyst import predicate_of
+from dv_maintenance.dml.catalyst import check_condition, check_values, demanded_by, shape
 from dv_maintenance.dml.condition import Condition
 from dv_maintenance.dml.names import quoted, unused
 from dv_maintenance.dml.new_rows import TARGET_BYTES, held_to, scanned, spark_types
@@ -65,7 +65,9 @@ def update(
         session = session_of(spark)  # refusals by the log alone come first, before a session starts
         with spark_errors(snapshot.schema.names):
             named = pa.schema([snapshot.schema.field(name) for name in parsed.columns])
-            predicate = predicate_of(session, named, parsed.sql)
+            matching = shape(session, named).where(parsed.sql)
+            check_condition(matching, snapshot, parsed.sql, subqueries=rules.spark_rules)
+            predicate = demanded_by(matching)
         chosen = files_that_may_match(target, snapshot, predicate)
         schema = scanned(snapshot.schema, rules)
         tasks = scan_tasks(session, target, chosen, schema.names)
@@ -73,6 +75,8 @@ def update(
         with spark_errors():
             live = live_rows(session, tasks, schema, table.storage.options, bound)
             rows = live.rows.where(parsed.sql)
+            if not rules.spark_rules:
+                check_values(rows, snapshot, values)
             new = stored(rows, values, types, spark_rules=rules.spark_rules)
             columns = [
                 new.get(name, f.col(quoted(name)).cast(types[name].dataType)).alias(name)

@@ -126,8 +126,8 @@ class RowRules:
     empty_is_null : partition columns in which an empty text, and Hive's name for null, are stored as null.
     change_data : whether changes have to be recorded in separate files.
     row_ids : whether a changed row has to keep its id, see ``row_id_name``.
-    spark_rules : whether Spark's own UPDATE and MERGE write such tables, not delta-spark's, which casts more values
-        to their columns and counts other matches.
+    spark_rules : whether Spark's own DELETE, UPDATE and MERGE change such tables, not delta-spark's, which casts more
+        values to their columns, counts other matches, and refuses other expressions.
     """
 
     checks: Mapping[str, str] = field(default_factory=dict)
@@ -188,7 +188,7 @@ class DeletesOnly:
 
     def row_rules(self, snapshot: Snapshot) -> RowRules:
         del snapshot
-        return RowRules()
+        return RowRules(spark_rules=True)
 
 
 @runtime_checkable

@@ -10,6 +10,7 @@ from uuid import uuid4
 import orjson
 import pyarrow as pa
 
+from dv_maintenance.errors import DamagedTableError
 from dv_maintenance.tables.delta.rows.clustering import clustering_columns
 from dv_maintenance.tables.delta.rows.layout import file_schema
 from dv_maintenance.tables.delta.rows.row_tracking import stored_columns
@@ -44,7 +45,7 @@ def row_rules(snapshot: DeltaSnapshot) -> RowRules:
         if body.get("nullable") is False:
             not_null.append(".".join("`" + part.replace("`", "``") + "`" for part in path))
         if invariant := notes.get("delta.invariants"):
-            checks[f"invariant of {name}"] = _invariant(invariant)
+            checks[f"invariant of {name}"] = _invariant(invariant, snapshot, name)
         if "delta.generationExpression" in notes:
             generated[name] = str(notes["delta.generationExpression"])
         if any(key.startswith("delta.identity.") for key in notes):
@@ -81,9 +82,17 @@ def _fields(struct: Mapping[str, Any], parent: tuple[str, ...]) -> Iterator[tupl
             yield from _fields(inside, path)
 
 
-def _invariant(text: str) -> str:
+def _invariant(text: Any, snapshot: DeltaSnapshot, column: str) -> str:
     """From ``{"expression": {"expression": "x > 3"}}``, as the schema's metadata holds it."""
-    return str(orjson.loads(text)["expression"]["expression"])
+    try:
+        return str(orjson.loads(text)["expression"]["expression"])
+    except (ValueError, KeyError, TypeError):
+        raise DamagedTableError(
+            f"the invariant of column {column} is no expression",
+            table=snapshot.table,
+            version=snapshot.version,
+            next_step="correct the column's delta.invariants with the table's engine",
+        ) from None
 
 
 def row_write_tasks(storage: Storage, snapshot: DeltaSnapshot, target_bytes: int) -> tuple[RowWriteTask, RowWriteTask]:
