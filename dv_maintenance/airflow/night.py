@@ -11,7 +11,7 @@ from dv_maintenance.airflow.many import OnMany, Result
 from dv_maintenance.airflow.spark import SPARK_FIELDS, OnSpark
 from dv_maintenance.airflow.tables import in_airflow_terms
 from dv_maintenance.service.night import NightTable, clock, opened_at, work_through
-from dv_maintenance.service.text import count
+from dv_maintenance.units import count
 
 _NIGHT: Final = "night"
 """The XCom that the next night reads: the window, the seconds used in it, and since when tables wait."""

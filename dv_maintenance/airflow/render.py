@@ -9,7 +9,8 @@ from typing import Any
 from airflow.providers.common.compat.sdk import AirflowFailException
 
 from dv_maintenance.service.outcome import Outcome
-from dv_maintenance.service.text import inline, iso
+from dv_maintenance.service.text import inline
+from dv_maintenance.units import iso_timestamp as iso
 
 _PARTITIONS_SHOWN = 50
 

@@ -17,9 +17,8 @@ from dv_maintenance.service.local_file import replace_file
 from dv_maintenance.service.metrics import exposition, publish
 from dv_maintenance.service.policies import Policy
 from dv_maintenance.service.reports.lake import of_lake
-from dv_maintenance.service.text import count
 from dv_maintenance.service.verbs import simulate_tables
-from dv_maintenance.units import parse_duration
+from dv_maintenance.units import count, parse_duration
 
 # The page shows a table in full.
 _SHOWN: Final = 200

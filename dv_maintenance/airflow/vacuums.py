@@ -17,7 +17,7 @@ from dv_maintenance.service import verbs
 from dv_maintenance.service.outcome import Outcome
 from dv_maintenance.service.policies import Policy
 from dv_maintenance.service.tables_file import TableSettings
-from dv_maintenance.service.text import count
+from dv_maintenance.units import count
 
 VACUUM_FIELDS = ("guards", "only_if_due", "dry_run")
 """Templated."""

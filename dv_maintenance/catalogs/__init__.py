@@ -23,22 +23,6 @@ from dv_maintenance.errors import UsageError
 from dv_maintenance.tables.find import FoundTable
 from dv_maintenance.tables.registry import CATALOGS, Location, known_format, quoted
 
-__all__ = [
-    "canonical",
-    "configured",
-    "expect",
-    "format_of",
-    "from_plain",
-    "is_known",
-    "listed",
-    "located",
-    "parts_of",
-    "quoted",
-    "secrets_of",
-    "settings_of",
-    "unknown",
-]
-
 _PART: Final = r"`(?:[^`]|``)+`|[^.`]+"
 
 

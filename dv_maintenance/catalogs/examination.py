@@ -10,6 +10,7 @@ from typing import Any
 from dv_maintenance import catalogs
 from dv_maintenance.catalogs.kinds import CatalogSettings, kind_called
 from dv_maintenance.errors import DvMaintenanceError
+from dv_maintenance.tables.registry import quoted
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ def examined(name: str, known: Mapping[str, CatalogSettings] | None = None) -> l
 def _reached(name: str, kind: Any, settings: CatalogSettings) -> Iterator[Examined]:
     """Whether the catalog takes its user, as far as the list of its tables begins."""
     try:
-        first = next(iter(kind.listed(f"{catalogs.quoted([name])}.*", settings)), None)
+        first = next(iter(kind.listed(f"{quoted([name])}.*", settings)), None)
     except DvMaintenanceError as error:
         yield _failed("catalog", error, "a catalog that answers")
     else:

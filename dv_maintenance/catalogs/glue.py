@@ -37,7 +37,6 @@ _RIGHTS: Final = (
     "and glue:UpdateTable to commit to Iceberg tables"
 )
 _REACH: Final = "check the region, the endpoint and the network"
-_CHECK: Final = "check the name, the region and the account"
 _DENIED: Final = ("AccessDenied", "ExpiredToken", "UnrecognizedClient", "InvalidClientToken", "InvalidSignature")
 _BUSY: Final = ("Throttling", "RequestLimitExceeded", "InternalService", "ServiceUnavailable", "OperationTimeout")
 # boto3 renews credentials by itself, so they are asked for again before they may end.

@@ -10,11 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from dv_maintenance.catalogs import quoted
 from dv_maintenance.catalogs.named import left_alone
 from dv_maintenance.errors import DamagedTableError
 from dv_maintenance.storage import Storage, plain_uri
-from dv_maintenance.tables.registry import NamedTable, known_format
+from dv_maintenance.tables.registry import NamedTable, known_format, quoted
 
 _VIEWS: Final = {"VIRTUAL_VIEW": "a view", "MATERIALIZED_VIEW": "a materialized view"}
 _HUDI: Final = "a Hudi table"

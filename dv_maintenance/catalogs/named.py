@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Final
 
-from dv_maintenance.catalogs import parts_of, quoted
+from dv_maintenance.catalogs import parts_of
 from dv_maintenance.errors import (
     DvMaintenanceError,
     MissingSoftwareError,
@@ -18,7 +18,7 @@ from dv_maintenance.errors import (
 )
 from dv_maintenance.tables.find import FoundTable
 from dv_maintenance.tables.publish import Overtaken
-from dv_maintenance.tables.registry import known_format
+from dv_maintenance.tables.registry import known_format, quoted
 
 ALL = "*"
 """In place of a schema: each of them."""

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pydantic import Field, field_validator
 
-from dv_maintenance.catalogs import glue, hive, jdbc, parts_of, quoted
+from dv_maintenance.catalogs import glue, hive, jdbc, parts_of
 from dv_maintenance.catalogs.examination import Examined
 from dv_maintenance.catalogs.kinds import CatalogSettings
 from dv_maintenance.catalogs.named import ALL, found, in_schemas
 from dv_maintenance.errors import DvMaintenanceError, TableNotFoundError, UsageError
 from dv_maintenance.storage import Storage, plain_uri
 from dv_maintenance.tables.find import FoundTable, find_tables
-from dv_maintenance.tables.registry import Location, NamedTable
+from dv_maintenance.tables.registry import Location, NamedTable, quoted
 
 if TYPE_CHECKING:
     from dv_maintenance.tables.iceberg.catalog import IcebergCatalogTable

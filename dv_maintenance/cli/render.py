@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dv_maintenance.cli.output import table
-from dv_maintenance.service.text import iso
+from dv_maintenance.units import iso_timestamp as iso
 
 if TYPE_CHECKING:
     from dv_maintenance.service.outcome import Outcome

@@ -18,9 +18,9 @@ from dv_maintenance.service import verbs
 from dv_maintenance.service.checks import due_plan
 from dv_maintenance.service.partitions import due_keys
 from dv_maintenance.service.tables_file import TableSettings
-from dv_maintenance.service.text import count
 from dv_maintenance.tables.model import Snapshot
 from dv_maintenance.tables.table import Table
+from dv_maintenance.units import count
 
 _Context = dg.OpExecutionContext | dg.AssetExecutionContext
 # Partitions without work that one inspection of a table records: up to half a minute with SQLite.

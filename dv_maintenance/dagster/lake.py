@@ -23,7 +23,8 @@ from dv_maintenance.service.lake import LakeTable, as_checked, rank, scan
 from dv_maintenance.service.metrics import LastRun, exposition, publish
 from dv_maintenance.service.reports.lake import of_lake
 from dv_maintenance.service.tables_file import TableSettings
-from dv_maintenance.service.text import bullets, count, shortened
+from dv_maintenance.service.text import bullets, shortened
+from dv_maintenance.units import count
 
 # The page shows a table in full.
 _SHOWN: Final = 200

@@ -18,7 +18,7 @@ from dv_maintenance.dml.catalyst import check_condition, demanded_by, shape
 from dv_maintenance.dml.condition import Condition
 from dv_maintenance.dml.in_process import all_positions_here, columns_in, predicate_here, true_for
 from dv_maintenance.dml.keys import KeyColumn, Keys, keys_of_files, keys_of_rows
-from dv_maintenance.dml.names import alike, quoted, unused
+from dv_maintenance.dml.names import alike, quoted
 from dv_maintenance.dml.operation import DmlReport, Work, deleted_rows, row_level, run, session_of
 from dv_maintenance.dml.padding import as_in_catalog, char_length
 from dv_maintenance.dml.prune import files_that_may_match
@@ -31,7 +31,7 @@ from dv_maintenance.engine.spark.arrow_table import rows_of
 from dv_maintenance.errors import UsageError
 from dv_maintenance.tables.model import FileKey
 from dv_maintenance.tables.predicate import bind
-from dv_maintenance.tables.rows import DeletedRows, RowChanges
+from dv_maintenance.tables.rows import DeletedRows, RowChanges, unused
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

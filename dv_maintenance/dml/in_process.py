@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from dv_maintenance.dml import uuids
-from dv_maintenance.dml.names import alike, unused
+from dv_maintenance.dml.names import alike
 from dv_maintenance.dml.padding import char_length
 from dv_maintenance.dml.prune import files_that_may_match
 from dv_maintenance.dml.rows import no_column, numbered_rows
@@ -34,6 +34,7 @@ from dv_maintenance.engine.rows.filtering import NotHereError, evaluate
 from dv_maintenance.errors import UsageError
 from dv_maintenance.tables.model import logical_type
 from dv_maintenance.tables.predicate import And, Compare, IsIn, IsNull, Not, Operator, Or, Predicate, bind, columns_of
+from dv_maintenance.tables.rows import unused
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -20,7 +20,7 @@ from dv_maintenance.dml.caching import cached
 from dv_maintenance.dml.catalyst import check_condition, check_values, demanded_by, shape
 from dv_maintenance.dml.condition import Condition, equal_columns
 from dv_maintenance.dml.keys import rows_of_files
-from dv_maintenance.dml.names import alike, quoted, unused
+from dv_maintenance.dml.names import alike, quoted
 from dv_maintenance.dml.new_rows import TARGET_BYTES, held_to, scanned, spark_types
 from dv_maintenance.dml.operation import DmlReport, Work, discard, row_changes, row_level, run, session_of
 from dv_maintenance.dml.padding import char_length
@@ -33,7 +33,7 @@ from dv_maintenance.dml.store_assignment import stored
 from dv_maintenance.dml.write import Written, write_changes
 from dv_maintenance.errors import RefusedError, UsageError
 from dv_maintenance.tables.predicate import And, Or
-from dv_maintenance.tables.rows import row_id_name
+from dv_maintenance.tables.rows import row_id_name, unused
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

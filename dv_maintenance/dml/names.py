@@ -4,10 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from dv_maintenance.tables.rows import unused
-
-__all__ = ["alike", "parts_of", "quoted", "unused"]
-
 
 def quoted(*parts: str) -> str:
     """A quoted path of a column: its qualifiers, the column and its fields, with any characters in the names."""

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from dv_maintenance.dml.names import quoted, unused
+from dv_maintenance.dml.names import quoted
 from dv_maintenance.dml.padding import as_in_catalog, char_length, marked, reads_padded
 from dv_maintenance.dml.spark_types import spark_schema
 from dv_maintenance.tables.model import NULL_PARTITION
-from dv_maintenance.tables.rows import row_id_name
+from dv_maintenance.tables.rows import row_id_name, unused
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

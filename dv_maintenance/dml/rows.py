@@ -14,7 +14,6 @@ import numpy as np
 import pyarrow as pa
 
 from dv_maintenance import errors
-from dv_maintenance.dml.names import unused
 from dv_maintenance.dml.padding import as_in_catalog
 from dv_maintenance.dml.spark_types import for_spark, spark_schema
 from dv_maintenance.dv import DeletionVector
@@ -23,6 +22,7 @@ from dv_maintenance.engine.spark.failures import failure_of
 from dv_maintenance.engine.spark.workers import in_workers
 from dv_maintenance.errors import DvMaintenanceError, RefusedError, UsageError
 from dv_maintenance.tables.model import LIMITED, logical_type
+from dv_maintenance.tables.rows import unused
 from dv_maintenance.tables.work import ScanTask
 
 if TYPE_CHECKING:

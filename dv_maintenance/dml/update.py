@@ -11,7 +11,7 @@ import pyarrow as pa
 from dv_maintenance.dml.assignments import assignments
 from dv_maintenance.dml.catalyst import check_condition, check_values, demanded_by, shape
 from dv_maintenance.dml.condition import Condition
-from dv_maintenance.dml.names import quoted, unused
+from dv_maintenance.dml.names import quoted
 from dv_maintenance.dml.new_rows import TARGET_BYTES, held_to, scanned, spark_types
 from dv_maintenance.dml.operation import DmlReport, Work, row_changes, row_level, run, session_of
 from dv_maintenance.dml.prune import files_that_may_match
@@ -21,7 +21,7 @@ from dv_maintenance.dml.store_assignment import stored
 from dv_maintenance.dml.write import write_changes
 from dv_maintenance.errors import UsageError
 from dv_maintenance.tables.predicate import bind
-from dv_maintenance.tables.rows import row_id_name
+from dv_maintenance.tables.rows import row_id_name, unused
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

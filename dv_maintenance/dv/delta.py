@@ -22,17 +22,6 @@ from dv_maintenance.errors import DamagedDeletionVectorError
 if TYPE_CHECKING:
     from dv_maintenance.dv.reference import DvRef, Fetch
 
-__all__ = [
-    "EMPTY",
-    "MAX_POSITION",
-    "DvDescriptor",
-    "PackedFile",
-    "deserialize",
-    "inline",
-    "pack",
-    "read",
-    "serialize",
-]
 
 PORTABLE_MAGIC = 1681511377
 NATIVE_MAGIC = 1681511376

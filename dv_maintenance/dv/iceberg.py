@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from dv_maintenance.dv import z85
-from dv_maintenance.dv.delta import MAX_POSITION, PORTABLE_MAGIC, deserialize, serialize
+from dv_maintenance.dv.delta import PORTABLE_MAGIC, deserialize, serialize
 from dv_maintenance.dv.framing import FRAME, framed, unframed
 from dv_maintenance.dv.vector import DeletionVector
 from dv_maintenance.errors import DamagedDeletionVectorError
@@ -25,19 +25,6 @@ from dv_maintenance.errors import DamagedDeletionVectorError
 if TYPE_CHECKING:
     from dv_maintenance.dv.reference import DvRef, Fetch
 
-__all__ = [
-    "BLOB_TYPE",
-    "CODEC",
-    "MAX_POSITION",
-    "Blob",
-    "PuffinFile",
-    "decode",
-    "encode",
-    "inline",
-    "pack",
-    "read",
-    "read_footer",
-]
 
 CODEC: Final = "iceberg"
 """Name of the codec, as a ``DvRef`` gives it."""

@@ -29,10 +29,10 @@ from dv_maintenance.maintenance.planning.limits import Severity
 from dv_maintenance.service.inspection import Downstream, reads_now
 from dv_maintenance.service.partitions import live_keys, partition_key
 from dv_maintenance.service.tables_file import TableSettings
-from dv_maintenance.service.text import count, shortened
+from dv_maintenance.service.text import shortened
 from dv_maintenance.tables.model import parse_partition
 from dv_maintenance.tables.registry import known_format
-from dv_maintenance.units import epoch_millis
+from dv_maintenance.units import count, epoch_millis
 
 if TYPE_CHECKING:
     import pyarrow as pa

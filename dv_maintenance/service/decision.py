@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from dv_maintenance.errors import DamagedTableError, StorageDeniedError, TableNotFoundError
-from dv_maintenance.service.text import count
-from dv_maintenance.units import format_instant
+from dv_maintenance.units import count, format_instant
 
 if TYPE_CHECKING:
     from dv_maintenance.service.due import RunRequest

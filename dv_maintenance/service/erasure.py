@@ -11,9 +11,9 @@ from dv_maintenance.maintenance.erasure import expires_at, plan_purge_since
 from dv_maintenance.maintenance.planning.plan import build_plan
 from dv_maintenance.service.outcome import Outcome
 from dv_maintenance.service.reports.plain import of_report
-from dv_maintenance.service.text import count, was
+from dv_maintenance.service.text import was
 from dv_maintenance.service.verbs.rewrites import apply_plan
-from dv_maintenance.units import iso_timestamp
+from dv_maintenance.units import count, iso_timestamp
 
 if TYPE_CHECKING:
     from dv_maintenance.engine import Engine

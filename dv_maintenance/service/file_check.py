@@ -13,9 +13,8 @@ from dv_maintenance.service.inspection import inspect_table
 from dv_maintenance.service.outcome import Outcome
 from dv_maintenance.service.partitions import check_columns
 from dv_maintenance.service.tables_file import Entry, WatchConfig
-from dv_maintenance.service.text import count
 from dv_maintenance.tables.registry import formats, known_format
-from dv_maintenance.units import format_duration
+from dv_maintenance.units import count, format_duration
 
 if TYPE_CHECKING:
     from dv_maintenance.config import Document, Location

@@ -30,9 +30,8 @@ from dv_maintenance.remedies import run
 from dv_maintenance.service.inspection import reads_now
 from dv_maintenance.service.outcome import Outcome
 from dv_maintenance.service.reports.work import KEPT_SHOWN, of_run
-from dv_maintenance.service.text import count
 from dv_maintenance.service.verbs.state import opened
-from dv_maintenance.units import epoch_millis
+from dv_maintenance.units import count, epoch_millis
 
 if TYPE_CHECKING:
     from dv_maintenance.engine import Engine

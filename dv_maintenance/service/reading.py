@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from dv_maintenance.service.engines import EngineOf
 from dv_maintenance.service.outcome import Outcome
-from dv_maintenance.service.text import count
+from dv_maintenance.units import count
 
 if TYPE_CHECKING:
     import pyarrow as pa

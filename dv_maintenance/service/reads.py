@@ -11,7 +11,8 @@ import numpy as np
 
 from dv_maintenance.errors import DvMaintenanceError
 from dv_maintenance.maintenance.reads import Reads, contradiction
-from dv_maintenance.maintenance.reads.spark_events import SparkReads, spark_reads
+from dv_maintenance.maintenance.reads.spark_events import spark_reads
+from dv_maintenance.maintenance.reads.state import SparkReads
 from dv_maintenance.service.tables_file import TableSettings
 from dv_maintenance.units import count, minute_of
 

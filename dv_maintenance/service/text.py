@@ -8,22 +8,6 @@ from typing import Final
 
 from dv_maintenance.service.chart import fits_inline
 from dv_maintenance.units import count, format_size
-from dv_maintenance.units import iso_timestamp as iso
-
-__all__ = [
-    "bullets",
-    "count",
-    "grouped",
-    "has",
-    "inline",
-    "iso",
-    "number",
-    "percent",
-    "shortened",
-    "shown",
-    "size",
-    "was",
-]
 
 _SHOWN: Final = 50
 _NAME_SHOWN: Final = 80

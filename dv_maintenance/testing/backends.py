@@ -26,7 +26,8 @@ from dv_maintenance.tables.delta.log.segment import read_commit
 from dv_maintenance.tables.partition_spec import PartitionField, by_columns
 from dv_maintenance.testing.delta_builder import DeltaBuilder
 from dv_maintenance.testing.iceberg_builder import IcebergBuilder
-from dv_maintenance.testing.memory import MemoryEngine, MemoryTable
+from dv_maintenance.testing.memory import MemoryTable
+from dv_maintenance.testing.memory_engine import MemoryEngine
 from dv_maintenance.testing.memory_log import MemoryCatalog, MemoryLog, NamedTable
 from dv_maintenance.testing.paimon_builder import PaimonBuilder
 from dv_maintenance.units import epoch_millis

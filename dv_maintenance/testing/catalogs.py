@@ -17,11 +17,11 @@ from typing import Any
 
 import pytest
 
-from dv_maintenance.catalogs import from_plain, listed, located, quoted
+from dv_maintenance.catalogs import from_plain, listed, located
 from dv_maintenance.catalogs.kinds import CatalogSettings
 from dv_maintenance.errors import StorageUnavailableError, TableNotFoundError, UsageError
 from dv_maintenance.storage import Storage
-from dv_maintenance.tables.registry import known_format
+from dv_maintenance.tables.registry import known_format, quoted
 
 
 @dataclass(frozen=True)

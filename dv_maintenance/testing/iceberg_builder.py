@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from secrets import randbits
-from typing import Any, Final
+from typing import Any
 from uuid import uuid4
 
 import pyarrow as pa
@@ -27,8 +27,6 @@ from dv_maintenance.tables.iceberg.log.manifests import ADDED, DATA, DELETED, DE
 from dv_maintenance.tables.iceberg.rows.tasks import stored_source
 from dv_maintenance.tables.iceberg.snapshot import IcebergSnapshot, load_snapshot
 from dv_maintenance.units import epoch_millis
-
-_TYPES: Final = {"long": pa.int64(), "string": pa.string(), "int": pa.int32(), "double": pa.float64()}
 
 
 class IcebergBuilder:

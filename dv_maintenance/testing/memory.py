@@ -40,10 +40,8 @@ from dv_maintenance.tables.predicate import Bounds, Column, Predicate, bind, may
 from dv_maintenance.tables.reports import ManifestReport, VacuumReport
 from dv_maintenance.tables.table import CommitOutcome, Probe, Rebased, Replacement
 from dv_maintenance.tables.work import DvRef, RewriteBin, RewriteTask, ScanTask, SourceFile
-from dv_maintenance.testing.memory_engine import MemoryEngine, write_file
+from dv_maintenance.testing.memory_engine import write_file
 from dv_maintenance.testing.memory_log import File, MemoryLog, NamedTable, Version
-
-__all__ = ["MemoryEngine", "MemoryTable"]
 
 _SCHEMA = pa.schema([("row", pa.string())])
 _RETENTION = 7 * 86_400_000

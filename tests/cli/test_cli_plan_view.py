@@ -16,7 +16,8 @@ from dv_maintenance import cli
 from dv_maintenance.cli.output import Output
 from dv_maintenance.cli.plan_view import show_plan
 from dv_maintenance.maintenance.planning.groups import grouped_steps
-from dv_maintenance.maintenance.planning.plan import MaintenancePlan, build_plan
+from dv_maintenance.maintenance.planning.plan import build_plan
+from dv_maintenance.maintenance.planning.steps import MaintenancePlan
 from dv_maintenance.service.plan_view import plan_view
 from dv_maintenance.tables import open_table
 from dv_maintenance.testing.delta_builder import DeltaBuilder

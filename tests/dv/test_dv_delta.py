@@ -22,7 +22,8 @@ from pyroaring import BitMap, BitMap64
 from support.dv_files import DvFile
 
 from dv_maintenance.dv import DeletionVector, DvDescriptor
-from dv_maintenance.dv.delta import EMPTY, MAX_POSITION, deserialize, inline, pack, serialize
+from dv_maintenance.dv.delta import MAX_POSITION, deserialize, inline, pack, serialize
+from dv_maintenance.dv.descriptor import EMPTY
 from dv_maintenance.errors import DamagedDeletionVectorError, UsageError
 from dv_maintenance.tables.dv_codecs import load
 from dv_maintenance.tables.work import DvRef

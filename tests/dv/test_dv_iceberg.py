@@ -19,8 +19,8 @@ from packaging.version import Version
 from support.dv_files import DvFile
 
 from dv_maintenance.dv import DeletionVector
-from dv_maintenance.dv.delta import NATIVE_MAGIC
-from dv_maintenance.dv.iceberg import CODEC, MAX_POSITION, decode, encode, inline, pack, read_footer
+from dv_maintenance.dv.delta import MAX_POSITION, NATIVE_MAGIC
+from dv_maintenance.dv.iceberg import CODEC, decode, encode, inline, pack, read_footer
 from dv_maintenance.errors import DamagedDeletionVectorError
 from dv_maintenance.tables.dv_codecs import load
 from dv_maintenance.tables.work import DvRef

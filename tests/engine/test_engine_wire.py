@@ -23,7 +23,7 @@ from dv_maintenance.engine.spark import SparkEngine, wire
 from dv_maintenance.engine.spark.failures import failure_of
 from dv_maintenance.engine.spark.session import java_version, local_settings, start_session
 from dv_maintenance.errors import DamagedDeletionVectorError, DamagedTableError, DvMaintenanceError, RefusedError
-from dv_maintenance.testing.memory import MemoryEngine
+from dv_maintenance.testing.memory_engine import MemoryEngine
 
 TABLE = pa.table({"id": range(100)})
 

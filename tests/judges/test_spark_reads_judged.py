@@ -12,7 +12,8 @@ import pytest
 from dv_maintenance import register
 from dv_maintenance.engine.spark import SparkEngine
 from dv_maintenance.maintenance.execution.apply import purge
-from dv_maintenance.maintenance.reads.spark_events import SparkReads, spark_reads
+from dv_maintenance.maintenance.reads.spark_events import spark_reads
+from dv_maintenance.maintenance.reads.state import SparkReads
 from dv_maintenance.tables import open_table
 
 if TYPE_CHECKING:

@@ -33,7 +33,8 @@ from dv_maintenance.storage import Storage
 from dv_maintenance.tables import open_table
 from dv_maintenance.tables.model import Snapshot
 from dv_maintenance.tables.work import RewriteResult
-from dv_maintenance.testing.memory import MemoryEngine, MemoryTable
+from dv_maintenance.testing.memory import MemoryTable
+from dv_maintenance.testing.memory_engine import MemoryEngine
 
 
 @pytest.fixture

@@ -25,7 +25,8 @@ from dv_maintenance.service.verbs.state import health, plan
 from dv_maintenance.tables import open_table
 from dv_maintenance.tables.guard import VacuumRequest
 from dv_maintenance.testing.delta_builder import DeltaBuilder
-from dv_maintenance.testing.memory import MemoryEngine, MemoryTable
+from dv_maintenance.testing.memory import MemoryTable
+from dv_maintenance.testing.memory_engine import MemoryEngine
 from dv_maintenance.units import iso_timestamp
 
 DAY = 86_400_000

@@ -17,7 +17,8 @@ from dv_maintenance.maintenance.planning.run_limits import Spent, spent_in
 from dv_maintenance.service.inspection import inspect_table
 from dv_maintenance.tables.model import FILES_SCHEMA, Snapshot
 from dv_maintenance.tables.partition_spec import by_columns
-from dv_maintenance.testing.memory import MemoryEngine, MemoryTable
+from dv_maintenance.testing.memory import MemoryTable
+from dv_maintenance.testing.memory_engine import MemoryEngine
 
 
 def test_small_appends_are_rewritten_about_twice() -> None:

@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 from dv_maintenance.errors import DamagedTableError, UsageError
 from dv_maintenance.maintenance.execution.report import nothing_to_purge
 from dv_maintenance.maintenance.planning.explain import explain
-from dv_maintenance.maintenance.planning.plan import MaintenancePlan, build_plan
+from dv_maintenance.maintenance.planning.plan import build_plan
 from dv_maintenance.maintenance.planning.policy import Policy
+from dv_maintenance.maintenance.planning.steps import MaintenancePlan
 from dv_maintenance.tables.model import FILES_SCHEMA, Snapshot
 from dv_maintenance.tables.partition_spec import by_columns
 

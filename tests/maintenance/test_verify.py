@@ -13,7 +13,8 @@ from dv_maintenance.maintenance.planning.plan import build_plan
 from dv_maintenance.tables.model import FileKey
 from dv_maintenance.tables.table import Replacement
 from dv_maintenance.tables.work import OutputFile, RewriteBin
-from dv_maintenance.testing.memory import MemoryEngine, MemoryTable
+from dv_maintenance.testing.memory import MemoryTable
+from dv_maintenance.testing.memory_engine import MemoryEngine
 
 
 @pytest.fixture

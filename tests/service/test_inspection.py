@@ -13,7 +13,8 @@ from dv_maintenance.maintenance.planning.policy import Policy
 from dv_maintenance.service.inspection import inspect_table, inspect_tables
 from dv_maintenance.service.tables_file import WatchConfig
 from dv_maintenance.tables.guard import VacuumRequest
-from dv_maintenance.testing.memory import MemoryEngine, MemoryTable
+from dv_maintenance.testing.memory import MemoryTable
+from dv_maintenance.testing.memory_engine import MemoryEngine
 
 HOUR = 3_600_000
 WEEK = 7 * 24 * HOUR

@@ -12,7 +12,8 @@ from dv_maintenance.service.cursor import Cursor, TableState
 from dv_maintenance.service.observe import Observer
 from dv_maintenance.service.tables_file import TableSettings
 from dv_maintenance.tables import registry
-from dv_maintenance.testing.memory import MemoryEngine, MemoryTable
+from dv_maintenance.testing.memory import MemoryTable
+from dv_maintenance.testing.memory_engine import MemoryEngine
 from dv_maintenance.testing.memory_log import MemoryLog
 
 # The later, the smaller.

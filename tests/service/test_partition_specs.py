@@ -18,7 +18,8 @@ from dv_maintenance.service.reports.health import columns_of
 from dv_maintenance.service.tables_file import TableSettings
 from dv_maintenance.tables.model import partition_name
 from dv_maintenance.tables.partition_spec import PartitionField, PartitionSpec
-from dv_maintenance.testing.memory import MemoryEngine, MemoryTable
+from dv_maintenance.testing.memory import MemoryTable
+from dv_maintenance.testing.memory_engine import MemoryEngine
 from dv_maintenance.testing.memory_log import MemoryLog
 
 SCHEMA = pa.schema([("id", pa.int64()), ("ts", pa.timestamp("us", "UTC"))])

@@ -12,10 +12,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from dv_maintenance.catalogs import parts_of, quoted
+from dv_maintenance.catalogs import parts_of
 from dv_maintenance.catalogs.keys import options_of
 from dv_maintenance.catalogs.login import LoginSettings
-from dv_maintenance.catalogs.unity.client import FULL, Refusal, failed, info_path, pages, request, table_path, text
+from dv_maintenance.catalogs.server import Refusal, text
+from dv_maintenance.catalogs.unity.client import FULL, failed, info_path, pages, request, table_path
 from dv_maintenance.catalogs.unity.examine import examine as examined
 from dv_maintenance.catalogs.unity.keys import vend
 from dv_maintenance.errors import (
@@ -29,7 +30,7 @@ from dv_maintenance.errors import (
 from dv_maintenance.storage import FileExistsAlreadyError, Storage, plain_uri
 from dv_maintenance.tables.delta.log.ratified import Ratified, StagedCommit, TooManyUnpublishedError, UnpublishedCommit
 from dv_maintenance.tables.find import FoundTable
-from dv_maintenance.tables.registry import Location, NamedTable
+from dv_maintenance.tables.registry import Location, NamedTable, quoted
 
 __all__ = ["Settings", "UnityTable", "examined", "listed", "located", "vend"]
 

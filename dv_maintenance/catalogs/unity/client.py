@@ -19,7 +19,6 @@ from dv_maintenance.errors import (
 if TYPE_CHECKING:
     from dv_maintenance.catalogs.unity import Settings
 
-__all__ = ["FULL", "Refusal", "failed", "info_path", "pages", "request", "table_path", "text"]
 
 _API: Final = "/api/2.1/unity-catalog"
 # The answer of a table with too many unpublished commits. To repeat the request changes nothing.

@@ -7,7 +7,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from dv_maintenance.catalogs.keys import nearest, settings_of
-from dv_maintenance.catalogs.unity.client import Refusal, failed, request, table_path
+from dv_maintenance.catalogs.server import Refusal
+from dv_maintenance.catalogs.unity.client import failed, request, table_path
 from dv_maintenance.credentials import OPERATION
 from dv_maintenance.errors import StorageDeniedError
 

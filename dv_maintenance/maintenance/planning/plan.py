@@ -41,7 +41,6 @@ from dv_maintenance.units import count, format_size
 if TYPE_CHECKING:
     from dv_maintenance.tables.model import Snapshot
 
-__all__ = ["MaintenancePlan", "PlanSetting", "PlanStep", "build_plan", "plan_candidates", "purge_plan"]
 
 _log = logging.getLogger(__name__)
 

@@ -17,21 +17,6 @@ from dv_maintenance.remedies import Remedy, run
 from dv_maintenance.tables.model import FileKey
 from dv_maintenance.tables.work import RewriteBin
 
-__all__ = [
-    "Action",
-    "Cost",
-    "Effect",
-    "KeptFile",
-    "LeftAlone",
-    "MaintenancePlan",
-    "Metered",
-    "PlanInput",
-    "PlanStep",
-    "Recoding",
-    "Why",
-    "check_plan",
-]
-
 _MAX_PLAN_BYTES = 1 << 30
 
 Action = Literal["rewrite", "remove"]

@@ -21,8 +21,6 @@ from dv_maintenance.maintenance.reads.spark_queries import Application
 from dv_maintenance.maintenance.reads.state import Log, LogFile, SparkReads, dump, load
 from dv_maintenance.storage import FileInfo, Storage, absolute_uri
 
-__all__ = ["SparkReads", "spark_reads"]
-
 _DAY: Final = 86_400_000
 # No event is older than Spark.
 _EARLIEST: Final = 1_262_304_000_000

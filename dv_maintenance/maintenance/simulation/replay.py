@@ -70,7 +70,6 @@ class Replayed:
     disturbed: int = 0
     late: int = 0
     late_days: float = 0.0
-    run_times: list[int] = field(default_factory=list)
 
     @property
     def cost(self) -> float:
@@ -265,7 +264,6 @@ class _Replay:
             self.next_due = plan.next_due_at
             return
         self.found.runs += 1
-        self.found.run_times.append(now)
         self.found.starting += self.rule.start
         seconds = sum(
             self.prices.decoding(step.cost.bytes_read) + self.prices.encoding(step.cost.bytes_written)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -11,8 +11,6 @@ import numpy.typing as npt
 if TYPE_CHECKING:
     from dv_maintenance.maintenance.planning.facts import Bools, Ints
     from dv_maintenance.maintenance.reads.model import Reads
-
-_ADD: Final = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from dv_maintenance.remedies import run
 from dv_maintenance.service.outcome import Number, Outcome
 from dv_maintenance.service.reports.plain import of_report
-from dv_maintenance.service.text import count, shown, size, was
-from dv_maintenance.units import day_of
+from dv_maintenance.service.text import shown, size, was
+from dv_maintenance.units import count, day_of
 
 if TYPE_CHECKING:
     from dv_maintenance.tables.reports import ManifestReport, RenameReport, UndeleteReport, VacuumReport

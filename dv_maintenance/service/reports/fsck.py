@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dv_maintenance.remedies import run, setting
 from dv_maintenance.service.outcome import Outcome
-from dv_maintenance.service.text import count, shown, size
+from dv_maintenance.service.text import shown, size
+from dv_maintenance.units import count
 
 if TYPE_CHECKING:
     from dv_maintenance.maintenance.fsck import Damage, FsckReport

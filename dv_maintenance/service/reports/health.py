@@ -12,9 +12,10 @@ import pyarrow as pa
 
 from dv_maintenance.service.chart import Bar, Picture
 from dv_maintenance.service.outcome import Column, Number, Outcome
-from dv_maintenance.service.text import count, percent, shortened, size
+from dv_maintenance.service.text import percent, shortened, size
 from dv_maintenance.tables.model import partition_name
 from dv_maintenance.tables.partition_spec import SPEC_ID, fields_of
+from dv_maintenance.units import count
 
 if TYPE_CHECKING:
     from dv_maintenance.maintenance.deadlines import ToErase

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from dv_maintenance.service.chart import Bar, Picture
 from dv_maintenance.service.outcome import Outcome
 from dv_maintenance.service.reports.health import known
-from dv_maintenance.service.text import count, has, percent, size
-from dv_maintenance.units import day_of, epoch_millis, format_duration, iso_timestamp
+from dv_maintenance.service.text import has, percent, size
+from dv_maintenance.units import count, day_of, epoch_millis, format_duration, iso_timestamp
 
 if TYPE_CHECKING:
     from dv_maintenance.service.lake import LakeTable

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 from dv_maintenance.service.outcome import Outcome
 from dv_maintenance.service.reports.plain import of_report
-from dv_maintenance.service.text import count, was
+from dv_maintenance.service.text import was
+from dv_maintenance.units import count
 
 if TYPE_CHECKING:
     from dv_maintenance.dml.operation import DmlReport

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from dv_maintenance.service.chart import Bar, Picture
 from dv_maintenance.service.outcome import Outcome
-from dv_maintenance.service.text import count, iso
+from dv_maintenance.units import count
+from dv_maintenance.units import iso_timestamp as iso
 
 if TYPE_CHECKING:
     from dv_maintenance.maintenance.simulation.compare import Comparison

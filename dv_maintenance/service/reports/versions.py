@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Final
 from dv_maintenance.remedies import setting
 from dv_maintenance.service.outcome import Outcome
 from dv_maintenance.service.reports.plain import of_report
-from dv_maintenance.service.text import count, iso, number, size, was
+from dv_maintenance.service.text import number, size, was
+from dv_maintenance.units import count
+from dv_maintenance.units import iso_timestamp as iso
 
 if TYPE_CHECKING:
     from dv_maintenance.maintenance.convert import ConvertReport

@@ -11,8 +11,9 @@ from dv_maintenance.maintenance.planning.left_alone import OUTSIDE
 from dv_maintenance.service.outcome import Number, Outcome
 from dv_maintenance.service.reports.health import change, counted, known, of_health, ratio_before, rounded
 from dv_maintenance.service.reports.plain import of_report
-from dv_maintenance.service.text import count, grouped, inline, iso, shortened, size, was
-from dv_maintenance.units import day_of
+from dv_maintenance.service.text import grouped, inline, shortened, size, was
+from dv_maintenance.units import count, day_of
+from dv_maintenance.units import iso_timestamp as iso
 
 if TYPE_CHECKING:
     from dv_maintenance.maintenance.downgrade import DowngradeReport

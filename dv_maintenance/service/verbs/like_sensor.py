@@ -17,9 +17,9 @@ from dv_maintenance.service.observe import Observer
 from dv_maintenance.service.outcome import Outcome
 from dv_maintenance.service.reports.work import KEPT_LISTED, of_plan
 from dv_maintenance.service.tables_file import table_called
-from dv_maintenance.service.text import iso
 from dv_maintenance.service.verbs.state import opened
 from dv_maintenance.units import epoch_millis
+from dv_maintenance.units import iso_timestamp as iso
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -9,8 +9,9 @@ import pyarrow as pa
 import pytest
 from support.spark_log import START, SparkLog, node, scan
 
-from dv_maintenance.maintenance.reads.spark_events import SparkReads, spark_reads
+from dv_maintenance.maintenance.reads.spark_events import spark_reads
 from dv_maintenance.maintenance.reads.spark_queries import locations, partitions
+from dv_maintenance.maintenance.reads.state import SparkReads
 from dv_maintenance.storage import Storage
 
 T = "s3a://lake/sales/orders"

@@ -14,8 +14,8 @@ from dv_maintenance.errors import RefusedError, UnsupportedFeatureError
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables import open_table
 from dv_maintenance.tables.delta.load import load_snapshot
-from dv_maintenance.tables.delta.rows.partitions import hive_folder
 from dv_maintenance.tables.delta.verbs.manifest import _decoded, write_manifests
+from dv_maintenance.tables.model import hive_folder
 from dv_maintenance.tables.reports import ManifestReport
 from dv_maintenance.testing.faults import Fault, Kill, Killed, Recorder
 from dv_maintenance.testing.faulty_access import injected

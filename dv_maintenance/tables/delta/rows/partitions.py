@@ -24,21 +24,12 @@ import pyarrow.types as pt
 from dv_maintenance.errors import DamagedTableError
 from dv_maintenance.files.arrays import int32s, numbers, strings
 from dv_maintenance.tables.delta.log.columns import string_layout
-from dv_maintenance.tables.model import NULL_PARTITION, hive_folder, partition_name
+from dv_maintenance.tables.model import NULL_PARTITION, partition_name
 from dv_maintenance.tables.partition_values import sql_type
 
 if TYPE_CHECKING:
     from dv_maintenance.tables.delta.log.actions import Metadata
 
-__all__ = [
-    "PartitionColumn",
-    "constant",
-    "constants",
-    "hive_folder",
-    "is_local_time",
-    "partition_columns",
-    "partition_names",
-]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _INTEGER = re.compile(r"[+-]?\d+")

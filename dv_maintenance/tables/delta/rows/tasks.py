@@ -20,13 +20,13 @@ from dv_maintenance.tables.columns import check_columns, path_of
 from dv_maintenance.tables.delta.features import check_schema
 from dv_maintenance.tables.delta.rows.clustering import clustering_columns, kept_number, new_number
 from dv_maintenance.tables.delta.rows.layout import file_schema, row_id_field, stores_partitions
-from dv_maintenance.tables.delta.rows.partitions import constants, hive_folder, partition_columns
+from dv_maintenance.tables.delta.rows.partitions import constants, partition_columns
 from dv_maintenance.tables.delta.rows.row_tracking import stored_columns
 from dv_maintenance.tables.delta.rows.schema import column_mapping_mode
 from dv_maintenance.tables.delta.rows.shredded import as_shredded, may_be_shredded
 from dv_maintenance.tables.delta.rows.skipping import StatsColumn
 from dv_maintenance.tables.delta.rows.stats import stats_columns
-from dv_maintenance.tables.model import FileKey, parse_partition
+from dv_maintenance.tables.model import FileKey, hive_folder, parse_partition
 from dv_maintenance.tables.rows import row_id_name
 from dv_maintenance.tables.work import DvRef, RewriteTask, RowDefault, ScanTask, SourceFile
 

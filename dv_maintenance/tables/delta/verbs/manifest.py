@@ -21,8 +21,8 @@ from dv_maintenance.remedies import Remedy, run, setting
 from dv_maintenance.storage import RawName
 from dv_maintenance.storage.rehearsal import Rehearsal
 from dv_maintenance.tables.delta.features import check_writable
-from dv_maintenance.tables.delta.rows.partitions import hive_folder
 from dv_maintenance.tables.delta.vacuum.names import path_of
+from dv_maintenance.tables.model import hive_folder
 from dv_maintenance.tables.reports import ManifestReport
 from dv_maintenance.tables.sweep import remove_empty_folders
 

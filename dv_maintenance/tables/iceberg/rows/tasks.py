@@ -17,7 +17,6 @@ from pyarrow import types
 
 from dv_maintenance.dv import iceberg
 from dv_maintenance.errors import DamagedTableError, RefusedError, UnsupportedFeatureError
-from dv_maintenance.remedies import Remedy, setting
 from dv_maintenance.tables.columns import check_columns
 from dv_maintenance.tables.iceberg.layout import Layout
 from dv_maintenance.tables.iceberg.log.types import LAST_UPDATED, LINEAGE, ROW_ID
@@ -46,7 +45,6 @@ _LINEAGE_IDS: Final = tuple(LINEAGE.field(name).metadata[b"PARQUET:field_id"] fo
 _FORMATS: Final = ("parquet", "orc", "avro")
 _BATCH: Final = 65_536  # rows that become Python objects at once
 _NAME_MAPPING: Final = "schema.name-mapping.default"
-_LEAVE_OUT: Final = Remedy("leave it out with {}, or read the table with its own engine", (setting("columns"),))
 
 
 def scan_tasks(layout: Layout, snapshot: IcebergSnapshot, columns: Sequence[str] | None = None) -> list[ScanTask]:
