@@ -25,7 +25,6 @@ if TYPE_CHECKING:
         history,
         manifest,
         merge,
-        open_table,
         plan,
         publish,
         purge,
@@ -44,6 +43,7 @@ if TYPE_CHECKING:
     from dv_maintenance.maintenance.planning.steps import MaintenancePlan
     from dv_maintenance.service.tables_file import TableSettings, WatchConfig
     from dv_maintenance.spark_source import register
+    from dv_maintenance.tables import open_table
 
 __all__ = [
     "DvMaintainedTablesComponent",
@@ -96,6 +96,7 @@ _HOMES = {
     "SparkEngine": "dv_maintenance.engine.spark",
     "WatchConfig": "dv_maintenance.service.tables_file",
     "TableSettings": "dv_maintenance.service.tables_file",
+    "open_table": "dv_maintenance.tables",
     "register": "dv_maintenance.spark_source",
 }
 

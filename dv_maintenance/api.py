@@ -45,33 +45,6 @@ if TYPE_CHECKING:
     )
     from dv_maintenance.tables.table import Table
 
-__all__ = [
-    "apply",
-    "changes",
-    "checkpoint",
-    "cluster",
-    "convert",
-    "delete",
-    "downgrade",
-    "example_table",
-    "fsck",
-    "health",
-    "history",
-    "manifest",
-    "merge",
-    "open_table",
-    "plan",
-    "publish",
-    "purge",
-    "read",
-    "recount",
-    "restore",
-    "undelete",
-    "update",
-    "vacuum",
-    "zorder",
-]
-
 Partition = Mapping[str, str | None] | str
 TableOrPath: TypeAlias = "Table | str | PathLike[str]"
 

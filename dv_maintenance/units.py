@@ -8,15 +8,17 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
+DAY = 86_400_000
+"""Milliseconds."""
 _INT64_MAX = 2**63 - 1
 # As many days as Spark's intervals have: six million years. Sums with any time of day or file remain 64-bit integers.
-_MAX_MILLIS = (2**31 - 1) * 86_400_000
+_MAX_MILLIS = (2**31 - 1) * DAY
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST_SECOND, _LAST_SECOND = -62_135_596_800, 253_402_300_799  # of the years that datetime knows
 
 # Binary in every spelling, as in Spark and Hadoop: 1mb = 1m = 1MiB.
 _SIZE_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40, "p": 1 << 50}
-_DURATION_UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+_DURATION_UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": DAY, "w": 604_800_000}
 
 
 def count(number: int, noun: str) -> str:
@@ -96,7 +98,7 @@ def epoch_millis(given: int | None = None) -> int:
 def limited(millis: int, text: object) -> int:
     """``millis``, unless nothing can hold that many. ``text``: as it was given. Raises ValueError."""
     if millis > _MAX_MILLIS:
-        raise ValueError(f"the duration is too long: {str(text)[:100]!r}; the longest is {_MAX_MILLIS // 86_400_000}d")
+        raise ValueError(f"the duration is too long: {str(text)[:100]!r}; the longest is {_MAX_MILLIS // DAY}d")
     return millis
 
 

@@ -26,6 +26,7 @@ from dv_maintenance.cli.values import (
 )
 from dv_maintenance.engine import ENGINES
 from dv_maintenance.errors import UsageError
+from dv_maintenance.units import DAY
 
 # Those of ``service.lake``, which takes a while to import.
 _ORDERS = ("worst", "dvs", "deleted", "oldest", "small", "expired", "name")
@@ -297,7 +298,7 @@ def vacuum(verb: _Parser) -> None:
     verb.add_argument(
         "--quarantine-retention",
         type=duration,
-        default=7 * 86_400_000,
+        default=7 * DAY,
         metavar="7d",
         help="delete what earlier runs quarantined after this time (default: 7d)",
     )
@@ -320,7 +321,7 @@ def manifest(verb: _Parser) -> None:
 def simulate(verb: _Parser) -> None:
     verb.add_argument("table", metavar="TABLE|TABLES.yaml", help="path, URI or name in a catalog, or a file of tables")
     verb.add_argument(
-        "--since", type=duration, default=30 * 86_400_000, metavar="30d", help="how far to go back (default: 30d)"
+        "--since", type=duration, default=30 * DAY, metavar="30d", help="how far to go back (default: 30d)"
     )
     _many(verb, "--policy", "FILE", "a policy in YAML (repeatable)")
     _overrides(verb, "set a key in all of these policies (repeatable)")

@@ -18,13 +18,14 @@ from pydantic import BaseModel, create_model
 
 from dv_maintenance.service.policies import MARGIN
 from dv_maintenance.service.tables_file import WatchConfig
+from dv_maintenance.units import DAY
 
 _TEMPLATE: Final = {"type": "string", "pattern": r"\{\{"}
 _NULL: Final = {"type": "null"}
 _SCALARS: Final = frozenset({"string", "integer", "number", "boolean", "null"})
 # Days of a retention.
 _RUNGS: Final = (*range(9), 10, 14, 21, 28, 30, 45, 60, 90, 180, 365)
-_MARGIN_DAYS: Final = MARGIN // 86_400_000
+_MARGIN_DAYS: Final = MARGIN // DAY
 _HOURS: Final = {"w": 168, "d": 24, "h": 1}
 
 

@@ -33,7 +33,16 @@ from dv_maintenance.remedies import run
 from dv_maintenance.tables.capabilities import PreflightTable, SymlinkManifestTable
 from dv_maintenance.tables.fsck import DV
 from dv_maintenance.tables.registry import known_format
-from dv_maintenance.units import count, day_of, epoch_millis, format_duration, format_size, iso_timestamp, minute_of
+from dv_maintenance.units import (
+    DAY,
+    count,
+    day_of,
+    epoch_millis,
+    format_duration,
+    format_size,
+    iso_timestamp,
+    minute_of,
+)
 
 if TYPE_CHECKING:
     from dv_maintenance.maintenance.fsck import Damage
@@ -452,7 +461,7 @@ def _next(now: int, limits: Iterable[int]) -> int | None:
 
 def _about(millis: int) -> str:
     """A duration for people, in the largest unit of which it has at least two."""
-    for size, unit in ((86_400_000, "days"), (3_600_000, "hours"), (60_000, "minutes"), (1000, "seconds")):
+    for size, unit in ((DAY, "days"), (3_600_000, "hours"), (60_000, "minutes"), (1000, "seconds")):
         if millis >= 2 * size:
             return f"{millis // size} {unit}"
     return f"{millis} ms" if millis < 1000 else "1 second"

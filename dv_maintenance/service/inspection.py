@@ -35,12 +35,12 @@ from dv_maintenance.tables.model import ExpiredFiles, Snapshot
 from dv_maintenance.tables.quarantine import overdue
 from dv_maintenance.tables.table import Probe, Table
 from dv_maintenance.tracing import span
-from dv_maintenance.units import count, epoch_millis, format_duration, format_size
+from dv_maintenance.units import DAY, count, epoch_millis, format_duration, format_size
 
 _log = logging.getLogger(__name__)
 
 _JOBS: tuple[Job, ...] = ("optimize", "vacuum")
-_HOUR, _DAY = 3_600_000, 86_400_000
+_HOUR, _DAY = 3_600_000, DAY
 
 # How often a table is read, at a time in epoch milliseconds, and warnings; see ``service.reads.reads_of``.
 ReadsNow = Callable[[int], tuple[Reads | None, tuple[str, ...]]]

@@ -31,7 +31,7 @@ from dv_maintenance.service.inspection import reads_now
 from dv_maintenance.service.outcome import Outcome
 from dv_maintenance.service.reports.work import KEPT_SHOWN, of_run
 from dv_maintenance.service.verbs.state import opened
-from dv_maintenance.units import count, epoch_millis
+from dv_maintenance.units import DAY, count, epoch_millis
 
 if TYPE_CHECKING:
     from dv_maintenance.engine import Engine
@@ -57,7 +57,6 @@ __all__ = [
 _log = logging.getLogger(__name__)
 
 _NIGHTS: Final = 60
-_DAY: Final = 86_400_000
 # What is kept free at the end for the last commit: this share of the time, at most so many seconds; and this factor of
 # the slowest one so far.
 _COMMIT_SHARE: Final = 0.02
@@ -243,7 +242,7 @@ def _plan(watched: TableSettings, plan_of: PlanOf, now: int, since: int) -> _Pla
     if watched.policy.erase_within is not None:
         # What deadlines will need of the coming nights.
         taken = {each.path for step in plan.steps for each in step.inputs}
-        later = plan_of(watched, table, snapshot, now + _NIGHTS * _DAY)
+        later = plan_of(watched, table, snapshot, now + _NIGHTS * DAY)
         steps += [
             replace(step, id=f"later-{step.id}")
             for step in later.steps

@@ -14,11 +14,10 @@ from dv_maintenance.maintenance.reads import Reads, contradiction
 from dv_maintenance.maintenance.reads.spark_events import spark_reads
 from dv_maintenance.maintenance.reads.state import SparkReads
 from dv_maintenance.service.tables_file import TableSettings
-from dv_maintenance.units import count, minute_of
+from dv_maintenance.units import DAY, count, minute_of
 
 __all__ = ["DOWNSTREAM_DAYS", "EventLogs", "Materialization", "Reads", "downstream_reads", "reads_of"]
 
-_DAY: Final = 86_400_000
 DOWNSTREAM_DAYS: Final = 30
 """How far back materializations of downstream assets are looked up."""
 # Many tables of one inspection share their event logs.
@@ -26,7 +25,7 @@ _FRESH: Final = 60_000
 # A sensor's tick has 35 seconds. The next inspection continues.
 _SECONDS: Final = 10.0
 # An event log that ends earlier than this is said: perhaps it is written elsewhere now.
-_STALE: Final = 3 * _DAY
+_STALE: Final = 3 * DAY
 _SHOWN: Final = 3
 
 
@@ -106,7 +105,7 @@ def reads_of(
     warnings: list[str] = []
     seen = [each for each in (_from_logs(table, now, logs, warnings), downstream) if each is not None]
     # An hour shows neither a day nor a night.
-    found = [each for each in seen if each.until - each.since >= _DAY]
+    found = [each for each in seen if each.until - each.since >= DAY]
     if reads_per_day is not None:
         warnings += [said for each in found if (said := contradiction(reads_per_day, each, now)) is not None]
         found.append(Reads.declared(reads_per_day))

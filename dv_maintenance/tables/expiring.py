@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dv_maintenance.tables.model import ExpiringFiles
+from dv_maintenance.units import DAY
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-_DAY = 86_400_000
 
 
 def by_day(at: NDArray[np.int64] | Any, sizes: NDArray[np.int64] | Any) -> tuple[ExpiringFiles, ...]:
@@ -21,7 +20,7 @@ def by_day(at: NDArray[np.int64] | Any, sizes: NDArray[np.int64] | Any) -> tuple
     (ExpiringFiles(at=3, files=2, bytes=11), ExpiringFiles(at=86400000, files=1, bytes=1))
     """
     at, sizes = np.asarray(at, np.int64), np.asarray(sizes, np.int64)
-    days, which = np.unique(at // _DAY, return_inverse=True)
+    days, which = np.unique(at // DAY, return_inverse=True)
     first = np.full(len(days), np.iinfo(np.int64).max)
     np.minimum.at(first, which, at)
     size = np.zeros(len(days), np.int64)

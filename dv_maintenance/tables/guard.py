@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Final
 
 from dv_maintenance.errors import RefusedError
 from dv_maintenance.remedies import Remedy, setting
-from dv_maintenance.units import count, epoch_millis
+from dv_maintenance.units import DAY, count, epoch_millis
 
 if TYPE_CHECKING:
     from dv_maintenance.tables.model import ExpiredFile
 
 DEFAULT_SHARE: Final = 0.5
-QUARANTINE_RETENTION: Final = 7 * 86_400_000
+QUARANTINE_RETENTION: Final = 7 * DAY
 _SMALL: Final = 100  # files: the default cap ignores runs that delete fewer
 
 

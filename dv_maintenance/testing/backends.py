@@ -30,7 +30,7 @@ from dv_maintenance.testing.memory import MemoryTable
 from dv_maintenance.testing.memory_engine import MemoryEngine
 from dv_maintenance.testing.memory_log import MemoryCatalog, MemoryLog, NamedTable
 from dv_maintenance.testing.paimon_builder import PaimonBuilder
-from dv_maintenance.units import epoch_millis
+from dv_maintenance.units import DAY, epoch_millis
 
 if TYPE_CHECKING:
     from dv_maintenance.engine import Engine
@@ -70,7 +70,7 @@ class TableBackend(ABC):
 
     supports: frozenset[str] = frozenset()
     styles: ClassVar[tuple[str, ...]] = ("",)
-    retention: ClassVar[int] = 7 * 86_400_000
+    retention: ClassVar[int] = 7 * DAY
     first_version: ClassVar[int] = 0
     forgets: ClassVar[bool] = False
     purged: ClassVar[str] = "REORG"
@@ -215,7 +215,7 @@ class LanceBackend(TableBackend):
     forgets: ClassVar[bool] = True
     purged: ClassVar[str] = "Rewrite"
     logs: ClassVar[tuple[str, ...]] = ("_versions", "_transactions", "_indices", "_refs")
-    retention: ClassVar[int] = 14 * 86_400_000
+    retention: ClassVar[int] = 14 * DAY
 
     def __init__(self, place: str, **options: Any) -> None:
         self.place, self.options = place, options
@@ -272,7 +272,7 @@ class IcebergBackend(_BuiltBackend):
     forgets: ClassVar[bool] = True
     purged: ClassVar[str] = "replace"
     logs: ClassVar[tuple[str, ...]] = ("metadata",)
-    retention: ClassVar[int] = 5 * 86_400_000
+    retention: ClassVar[int] = 5 * DAY
 
     def create(self) -> None:
         self._builder.create({"id": "long", "p": "string", "v": "string"}, ["p"], self.properties)

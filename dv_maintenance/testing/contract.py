@@ -38,6 +38,7 @@ from dv_maintenance.testing.backends import TableBackend
 from dv_maintenance.testing.contract_partitions import PartitionContract
 from dv_maintenance.testing.file_logs import check_windows
 from dv_maintenance.testing.history import InterferingEngine, TableHistory, require
+from dv_maintenance.units import DAY
 
 HOUR = 3_600_000
 
@@ -116,7 +117,7 @@ class TableContract(PartitionContract):
         """Deleted rows wait for a purge in live files, then for a vacuum in unneeded files."""
         opened = table.table
         times = {entry.version: entry.timestamp for entry in opened.history()}
-        first, day = times[list(table.versions)[-3]], 86_400_000
+        first, day = times[list(table.versions)[-3]], DAY
         policy = Policy.from_mapping({"erase_within": f"{table.backend.retention // day + 30}d"})
         found = to_erase(opened, opened.snapshot(), policy, now=times[table.version])
         assert found is not None
@@ -141,7 +142,7 @@ class TableContract(PartitionContract):
         """Its own check fails and says what to change. Everything else about the table is found out as before, and
         rows are purged at once: each day earlier counts.
         """
-        opened, day = table.table, 86_400_000
+        opened, day = table.table, DAY
         # Retention, a daily vacuum and two days to spare: not a moment is left for a purge.
         policy = Policy(max_deleted_ratio=1, min_file_size=0).model_copy(
             update={"erase_within": table.backend.retention + 3 * day}

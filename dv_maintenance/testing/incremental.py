@@ -11,6 +11,7 @@ from dv_maintenance.maintenance.planning.policy import Policy
 from dv_maintenance.tables.incremental import AdvancingTable
 from dv_maintenance.tables.model import Snapshot
 from dv_maintenance.tables.table import Table
+from dv_maintenance.units import DAY
 
 # By thresholds that little meets and that much meets, and by what readers paid.
 _POLICIES: Final = (
@@ -49,7 +50,7 @@ def check_advanced(table: Table, kept: Snapshot | None) -> Snapshot:
 
 def decision(table: Table, snapshot: Snapshot) -> list[Any]:
     """What inspections make of a snapshot: its health and the plans of several policies, with their reasons."""
-    now = snapshot.timestamp + 86_400_000
+    now = snapshot.timestamp + DAY
     plans = (due_for(table, snapshot, policy, now=now).to_json() for policy in _POLICIES)
     return [health(snapshot).to_json(), *plans]
 

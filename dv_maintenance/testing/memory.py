@@ -42,9 +42,10 @@ from dv_maintenance.tables.table import CommitOutcome, Probe, Rebased, Replaceme
 from dv_maintenance.tables.work import DvRef, RewriteBin, RewriteTask, ScanTask, SourceFile
 from dv_maintenance.testing.memory_engine import write_file
 from dv_maintenance.testing.memory_log import File, MemoryLog, NamedTable, Version
+from dv_maintenance.units import DAY
 
 _SCHEMA = pa.schema([("row", pa.string())])
-_RETENTION = 7 * 86_400_000
+_RETENTION = 7 * DAY
 
 
 class MemoryTable:

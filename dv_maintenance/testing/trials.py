@@ -27,6 +27,7 @@ from dv_maintenance.tables.guard import VacuumRequest
 from dv_maintenance.testing.faults import Call, Killed, Meanwhile, Recorder
 from dv_maintenance.testing.faulty_access import injected
 from dv_maintenance.testing.history import TableHistory, needed_files
+from dv_maintenance.units import DAY
 
 if TYPE_CHECKING:
     from dv_maintenance.testing.backends import Row, TableBackend
@@ -40,7 +41,7 @@ _NOTHING = re.compile(r"nothing was changed|(?!.*(?:not known|begun)).*nothing w
 _HINT = re.compile(r"_last_|LATEST|EARLIEST|latest_version_hint")
 
 # Milliseconds beyond a table's retention after which an unreferenced file is an orphan.
-ORPHAN_AGE: Final = 8 * 86_400_000
+ORPHAN_AGE: Final = 8 * DAY
 
 # Filters paths down to files, besides data and DVs, that nothing needs after a vacuum.
 Leftovers = Callable[[Collection[str]], Iterable[str]]

@@ -34,6 +34,7 @@ from dv_maintenance.tables.guard import VacuumGuard, VacuumRequest
 from dv_maintenance.tables.rows import RowChanges, row_id_name
 from dv_maintenance.testing.backends import Row, TableBackend
 from dv_maintenance.testing.history import TableHistory
+from dv_maintenance.units import DAY
 
 if TYPE_CHECKING:
     from dv_maintenance.tables.model import Snapshot
@@ -111,7 +112,7 @@ _vacuum = _vacuums()
 _vacuum_aside = _vacuums(guard=VacuumGuard(quarantine=True))
 
 _RESTORED: Final = 4
-_LOG_RETENTION: Final = 32 * 86_400_000
+_LOG_RETENTION: Final = 32 * DAY
 
 
 def _purged(history: TableHistory) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from dv_maintenance.files.arrays import taken
-from dv_maintenance.maintenance.meter.measure import DAY, Floats, Measure, measure
+from dv_maintenance.maintenance.meter.measure import Floats, Measure, measure
 from dv_maintenance.maintenance.meter.timeline import Timeline, from_snapshot
 from dv_maintenance.maintenance.planning.candidates import (
     ALONG,
@@ -28,6 +28,7 @@ from dv_maintenance.maintenance.planning.facts import partition_mask
 from dv_maintenance.maintenance.planning.left_alone import EXAMPLES
 from dv_maintenance.maintenance.planning.plan import PlanSetting, plan_candidates
 from dv_maintenance.maintenance.planning.run_limits import NOTHING_SPENT, Spent
+from dv_maintenance.units import DAY
 
 if TYPE_CHECKING:
     from dv_maintenance.maintenance.planning.facts import Bools, FileFacts, Ints

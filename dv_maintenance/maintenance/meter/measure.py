@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from dv_maintenance.units import DAY
+
 if TYPE_CHECKING:
     from dv_maintenance.maintenance.meter.prices import Prices
     from dv_maintenance.maintenance.meter.timeline import Timeline
@@ -20,7 +22,6 @@ if TYPE_CHECKING:
     from dv_maintenance.maintenance.reads.model import Reads
 
 Floats = npt.NDArray[np.float64]
-DAY = 86_400_000
 # Days over which the present rate of reads is taken.
 _RECENT = 7
 # How long a file waits between its rewrite and the commit: a run commits about every five minutes.

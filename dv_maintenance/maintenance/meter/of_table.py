@@ -6,7 +6,6 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from dv_maintenance.maintenance.meter.decide import QUIET, decide, is_due
-from dv_maintenance.maintenance.meter.measure import DAY
 from dv_maintenance.maintenance.meter.timeline import Timeline, from_snapshot, timeline
 from dv_maintenance.maintenance.planning.deadlines import erasure_of
 from dv_maintenance.maintenance.planning.facts import ints, valid
@@ -15,7 +14,7 @@ from dv_maintenance.maintenance.planning.policy import Policy
 from dv_maintenance.maintenance.planning.run_limits import NOTHING_SPENT, Spent, spent_in
 from dv_maintenance.maintenance.reads.model import Reads
 from dv_maintenance.tables.file_log import FileLogTable
-from dv_maintenance.units import epoch_millis
+from dv_maintenance.units import DAY, epoch_millis
 
 if TYPE_CHECKING:
     from dv_maintenance.maintenance.planning.deadlines import Deadlines, Erasure

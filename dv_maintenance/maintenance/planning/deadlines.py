@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from dv_maintenance.units import day_of, format_duration
+from dv_maintenance.units import DAY, day_of, format_duration
 
 if TYPE_CHECKING:
     from dv_maintenance.maintenance.planning.facts import Bools, Ints
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 NEVER: Final = int(np.iinfo(np.int64).max)
 """A time that does not come, epoch milliseconds."""
 
-MARGIN: Final = 2 * 86_400_000
+MARGIN: Final = 2 * DAY
 """What must be left when a purge is due: two nightly windows, milliseconds. One of them may be missed."""
 
 

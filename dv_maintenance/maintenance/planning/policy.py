@@ -22,7 +22,7 @@ from dv_maintenance.maintenance.planning.limits import CheckLimits
 from dv_maintenance.tables.guard import QUARANTINE_RETENTION, VacuumGuard, VacuumRequest
 from dv_maintenance.tables.model import parse_partition
 from dv_maintenance.tables.registry import known_format
-from dv_maintenance.units import parse_size
+from dv_maintenance.units import DAY, parse_size
 
 if TYPE_CHECKING:
     from dv_maintenance.tables.model import Snapshot
@@ -136,7 +136,7 @@ class Policy(BaseModel):
     """Vacuum: set files aside below the table's root instead of deleting them; see ``dvm undelete``."""
     quarantine_retention: Duration = Field(default=QUARANTINE_RETENTION, ge=0)
     """Vacuum: how long files stay in quarantine, milliseconds; the next vacuum after that deletes them."""
-    vacuum_every: Duration = Field(default=86_400_000, gt=0)
+    vacuum_every: Duration = Field(default=DAY, gt=0)
     """Watch: how often to search for files that a vacuum would delete, milliseconds."""
     vacuum_min_bytes: Size = Field(default=0, ge=0)
     """Watch: a vacuum is due from this many expired bytes on; from the first one on with ``erase_within``."""

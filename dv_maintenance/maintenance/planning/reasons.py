@@ -20,7 +20,7 @@ from dv_maintenance.maintenance.planning.candidates import (
 )
 from dv_maintenance.maintenance.planning.deadlines import NEVER
 from dv_maintenance.maintenance.planning.run_limits import is_above_limit
-from dv_maintenance.units import day_of, format_size
+from dv_maintenance.units import DAY, day_of, format_size
 
 if TYPE_CHECKING:
     from dv_maintenance.maintenance.planning.candidates import Candidates, Codes, Metering
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from dv_maintenance.maintenance.planning.facts import Bools, FileFacts, Ints
     from dv_maintenance.maintenance.planning.policy import Policy
 
-_DAY: Final = 86_400_000
 # Days that are named one by one in the list of files left alone.
 _NAMED_DAYS: Final = 5
 
@@ -74,15 +73,15 @@ def waiting(candidates: Candidates, facts: FileFacts, stay: Bools, policy: Polic
     found: dict[str, Ints] = {}
     files = np.flatnonzero(stay)
     ripe_at = metering.ripe_at[files]
-    days = np.where(ripe_at == NEVER, -1, ripe_at // _DAY)
+    days = np.where(ripe_at == NEVER, -1, ripe_at // DAY)
     for number, day in enumerate(np.unique(days[days >= 0]).tolist()):
         if number == _NAMED_DAYS:
             at = files[days >= day]
-            found[f"its readers have paid less than a rewrite costs, due after {day_of(day * _DAY)}"] = at
+            found[f"its readers have paid less than a rewrite costs, due after {day_of(day * DAY)}"] = at
             break
         at = files[days == day]
         most = float(metering.share[at].max())
-        found[f"its readers have paid at most {most:.1f} of a rewrite so far, due about {day_of(day * _DAY)}"] = at
+        found[f"its readers have paid at most {most:.1f} of a rewrite so far, due about {day_of(day * DAY)}"] = at
     found["reads of it cost nothing extra"] = files[days < 0]
     return found
 

@@ -10,14 +10,13 @@ import pyarrow.compute as pc
 
 from dv_maintenance.files.arrays import int64s
 from dv_maintenance.maintenance.planning.facts import Ints
-from dv_maintenance.units import format_size
+from dv_maintenance.units import DAY, format_size
 
 if TYPE_CHECKING:
     from dv_maintenance.maintenance.planning.drafts import Draft
     from dv_maintenance.maintenance.planning.policy import Policy
     from dv_maintenance.tables.file_log import FileLog
 
-DAY = 86_400_000
 MOST_FILES: Final = 500_000
 """Files to replace in one plan: each is an object, and with them and their JSON a plan takes a gigabyte."""
 

@@ -9,9 +9,10 @@ from typing import Final, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from dv_maintenance.units import DAY
+
 Source = Literal["spark event logs", "downstream assets", "declared"]
 
-DAY: Final = 86_400_000
 # A declared rate that differs from what was observed by more than this factor decides worse than a fixed ratio does.
 _TOLERANCE: Final = 3.0
 _NONE: Final[NDArray[np.int64]] = np.zeros(0, np.int64)

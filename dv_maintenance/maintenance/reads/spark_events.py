@@ -20,8 +20,8 @@ from dv_maintenance.maintenance.reads.spark_codecs import CODECS, DamagedLogErro
 from dv_maintenance.maintenance.reads.spark_queries import Application
 from dv_maintenance.maintenance.reads.state import Log, LogFile, SparkReads, dump, load
 from dv_maintenance.storage import FileInfo, Storage, absolute_uri
+from dv_maintenance.units import DAY
 
-_DAY: Final = 86_400_000
 # No event is older than Spark.
 _EARLIEST: Final = 1_262_304_000_000
 _ROLLING: Final = re.compile(r"(?:.*/)?eventlog_v2_[^/]+/events_(\d+)_[^/]+")
@@ -120,7 +120,7 @@ class _Reader:
             file.problem = f"{info.path} is compressed with lzf, which is not supported: its events are not counted"
             return True
         # A damaged time must not stretch what was observed.
-        between = (_EARLIEST, self.now + _DAY)
+        between = (_EARLIEST, self.now + DAY)
         try:
             with self.storage.open_input(info.path) as source:
                 for text, end in lines(source, suffix if suffix in CODECS else "", file.offset):
@@ -145,7 +145,7 @@ class _Reader:
             return False
         except DamagedLogError:
             # The file of a running application has no end.
-            if self.now - info.modified > _DAY and not info.path.endswith(".inprogress"):
+            if self.now - info.modified > DAY and not info.path.endswith(".inprogress"):
                 file.problem = f"{info.path} is damaged or incomplete after {file.offset:,} bytes of events"
         if file.damaged and not file.events:
             file.problem = f"{info.path} is not a Spark event log"

@@ -13,10 +13,10 @@ from zoneinfo import ZoneInfo
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from dv_maintenance.config import Duration
+from dv_maintenance.units import DAY
 
 Day = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
 DAYS: Final[tuple[Day, ...]] = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
-_DAY: Final = 86_400_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Window(BaseModel):
     start: Annotated[
         str, BeforeValidator(_time_of_day, json_schema_input_type=str | int), AfterValidator(_valid_time)
     ] = Field(description='Time of day in the time zone, such as "01:00".')
-    length: Duration = Field(gt=0, le=_DAY, description="How long it is open, such as 1h; at most a day.")
+    length: Duration = Field(gt=0, le=DAY, description="How long it is open, such as 1h; at most a day.")
     timezone: Annotated[str, AfterValidator(valid_zone)] = "UTC"
     days: tuple[Day, ...] = Field(default=DAYS, min_length=1, description="The days on which it opens: mon to sun.")
 

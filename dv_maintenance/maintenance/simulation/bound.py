@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from dv_maintenance.maintenance.meter.measure import DAY, Floats
+from dv_maintenance.maintenance.meter.measure import Floats
+from dv_maintenance.units import DAY
 
 if TYPE_CHECKING:
     from dv_maintenance.maintenance.meter.prices import Prices

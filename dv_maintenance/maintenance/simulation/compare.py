@@ -10,14 +10,14 @@ from dv_maintenance.maintenance.planning.policy import Policy, target_file_size
 from dv_maintenance.maintenance.simulation.bound import clairvoyant
 from dv_maintenance.maintenance.simulation.replay import Replayed, replay
 from dv_maintenance.maintenance.simulation.rules import by_meter, never, purge_every_night
+from dv_maintenance.units import DAY
 
 if TYPE_CHECKING:
     from dv_maintenance.maintenance.reads.model import Reads
     from dv_maintenance.maintenance.simulation.from_log import Past
     from dv_maintenance.tables.model import Snapshot
 
-_DAY: Final = 86_400_000
-_RETENTION: Final = 7 * _DAY
+_RETENTION: Final = 7 * DAY
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,16 +56,16 @@ def compare(snapshot: Snapshot, past: Past, policies: Sequence[tuple[str, Policy
     first = policies[0][1]
     prices, target = first.prices, target_file_size(first, snapshot)
     small = target * 3 // 4 if first.min_file_size is None else first.min_file_size
-    days = (_RETENTION if first.retention is None else first.retention) / _DAY
+    days = (_RETENTION if first.retention is None else first.retention) / DAY
     trace = past.trace
     rules = [never(), purge_every_night(prices.start)]
     for name, policy in policies:
         own = policy.model_copy(update={"target_file_size": target_file_size(policy, snapshot), "partitions": ()})
-        retention = int(days * _DAY)
+        retention = int(days * DAY)
         erasure = policy.erasure(retention)
         start = policy.prices.start
         rules.append(by_meter(name, own, reads, nightly=False, start=start, retention=retention, erasure=erasure))
-    limit = first.erasure(int(days * _DAY))
+    limit = first.erasure(int(days * DAY))
     within = None if limit is None else limit.purge_within
     found = [
         replay(trace, rule, prices, target=target, small=small, retention_days=days, purge_within=within)

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dv_maintenance.files.arrays import int64s
-from dv_maintenance.maintenance.meter.measure import DAY
 from dv_maintenance.maintenance.meter.timeline import Timeline
 from dv_maintenance.tables.model import FILES_SCHEMA, Snapshot
 from dv_maintenance.tables.partition_spec import by_columns
+from dv_maintenance.units import DAY
 
 if TYPE_CHECKING:
     from dv_maintenance.maintenance.meter.prices import Prices

@@ -9,7 +9,7 @@ from dv_maintenance.service.chart import Bar, Picture
 from dv_maintenance.service.outcome import Outcome
 from dv_maintenance.service.reports.health import known
 from dv_maintenance.service.text import has, percent, size
-from dv_maintenance.units import count, day_of, epoch_millis, format_duration, iso_timestamp
+from dv_maintenance.units import DAY, count, day_of, epoch_millis, format_duration, iso_timestamp
 
 if TYPE_CHECKING:
     from dv_maintenance.service.lake import LakeTable
@@ -122,7 +122,7 @@ def _age(table: LakeTable, now: int) -> str:
     if table.oldest_dv is None:
         return "?" if table.files is None else "-"
     age = max(now - table.oldest_dv, 0)
-    unit = 86_400_000 if age >= 86_400_000 else 3_600_000 if age >= 3_600_000 else 60_000
+    unit = DAY if age >= DAY else 3_600_000 if age >= 3_600_000 else 60_000
     return f"{'' if table.oldest_dv_exact else '>'}{format_duration(age // unit * unit) if age >= unit else '<1m'}"
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from dv_maintenance.service.chart import Bar, Picture
 from dv_maintenance.service.outcome import Outcome
-from dv_maintenance.units import count
+from dv_maintenance.units import DAY, count
 from dv_maintenance.units import iso_timestamp as iso
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ def of_comparison(snapshot: Snapshot, found: Comparison) -> Outcome:
     best = min(asked, key=lambda rule: rule.cost)
     trace, happened = found.past.trace, found.past.happened
     worst = max((rule.cost for rule in found.rules), default=0.0)
-    days = (trace.end - trace.start) / 86_400_000
+    days = (trace.end - trace.start) / DAY
     reason = (
         f"{best.rule}: {best.cost:.3g} s of CPU in {days:.3g} days, {_ratio(best.cost, found.bound)}; "
         f"{count(best.runs, 'run')}, {found.amplification(best.written):.2f} bytes written per byte that was added"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dv_maintenance.tables.registry import TableFormat, at_location
+from dv_maintenance.units import DAY
 
 FORMAT = TableFormat(
     name="delta",
@@ -15,5 +16,5 @@ FORMAT = TableFormat(
     kind="deltalake",
     compression=True,
     size_property="delta.targetFileSize",
-    retention=7 * 86_400_000,
+    retention=7 * DAY,
 )

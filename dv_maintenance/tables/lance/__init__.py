@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dv_maintenance.tables.registry import TableFormat, at_root
+from dv_maintenance.units import DAY
 
 FORMAT = TableFormat(
     name="lance",
@@ -18,6 +19,6 @@ FORMAT = TableFormat(
     partitions=False,
     dv_checksums=False,
     kind="lance",
-    retention=14 * 86_400_000,
+    retention=14 * DAY,
     extra="lance",
 )

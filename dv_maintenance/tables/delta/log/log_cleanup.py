@@ -26,7 +26,7 @@ from dv_maintenance.tables.delta.log.timeline import modified_times
 from dv_maintenance.tables.delta.permissions import check_permitted
 from dv_maintenance.tables.delta.vacuum.retention import interval_millis
 from dv_maintenance.tables.reports import CheckpointReport
-from dv_maintenance.units import epoch_millis, parse_count
+from dv_maintenance.units import DAY, epoch_millis, parse_count
 
 if TYPE_CHECKING:
     from dv_maintenance.storage import FileInfo, Storage
@@ -37,7 +37,6 @@ _ALL_VERSIONS: Final = 2**63 - 1
 _DEFAULT_RETENTION: Final = "interval 30 days"
 _CLEANS: Final = "delta.enableExpiredLogCleanup"
 _PROTECTED_BEFORE: Final = "delta.requireCheckpointProtectionBeforeVersion"
-_DAY: Final = 86_400_000
 
 # Commits, compacted commits, checksums and checkpoints of every kind, plus Hadoop's local checksums of these and files
 # staged for these on local disk.
@@ -209,7 +208,7 @@ def _cutoff(snapshot: DeltaSnapshot, now: int) -> int:
             next_step=f"set {_CLEANS} to true if its history may be deleted",
         )
     try:
-        return (now - interval_millis(configuration.get(_RETENTION, _DEFAULT_RETENTION))) // _DAY * _DAY
+        return (now - interval_millis(configuration.get(_RETENTION, _DEFAULT_RETENTION))) // DAY * DAY
     except ValueError as error:
         raise RefusedError(
             f"{_RETENTION}: {error}",

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from dv_maintenance.errors import RefusedError
-from dv_maintenance.units import limited
+from dv_maintenance.units import DAY, limited
 
 if TYPE_CHECKING:
     from dv_maintenance.tables.model import Snapshot
@@ -16,7 +16,7 @@ DEFAULT_RETENTION = "interval 1 week"
 
 _UNITS = {
     "week": 604_800_000,
-    "day": 86_400_000,
+    "day": DAY,
     "hour": 3_600_000,
     "minute": 60_000,
     "second": 1000,

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from dv_maintenance.tables.delta.log.segment import commit_files, read_commits
-from dv_maintenance.units import epoch_millis, parse_count
+from dv_maintenance.units import DAY, epoch_millis, parse_count
 
 if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 START: Final = "VACUUM START"
 END: Final = "VACUUM END"
 
-_LONGEST: Final = 7 * 86_400_000
+_LONGEST: Final = 7 * DAY
 """Milliseconds after which a vacuum without an END counts as dead: no vacuum takes that long."""
 
 

@@ -47,12 +47,12 @@ from dv_maintenance.tables.reach.unneeded import KnownFile, divided, unneeded
 from dv_maintenance.tables.reports import VacuumReport
 from dv_maintenance.tables.sweep import remove_empty_folders
 from dv_maintenance.tables.vacuum import Plan, Sweep, run
-from dv_maintenance.units import count
+from dv_maintenance.units import DAY, count
 
 if TYPE_CHECKING:
     from dv_maintenance.tables.iceberg.layout import Layout
 
-ORPHAN_AGE: Final = 3 * 86_400_000
+ORPHAN_AGE: Final = 3 * DAY
 """Milliseconds for which a file that no snapshot names is kept, as in Spark's ``remove_orphan_files``."""
 
 YOUNG: Final = "in no snapshot, but young: a writer may be about to commit it"

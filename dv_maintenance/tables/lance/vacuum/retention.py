@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Final
 
 from dv_maintenance.errors import RefusedError
 from dv_maintenance.tables.reach.retention import applied_retention
-from dv_maintenance.units import limited
+from dv_maintenance.units import DAY, limited
 
 if TYPE_CHECKING:
     from dv_maintenance.tables.lance.log.manifest import Manifest
 
 OLDER_THAN: Final = "lance.auto_cleanup.older_than"
 RETAIN: Final = "lance.auto_cleanup.retain_versions"
-DEFAULT_RETENTION: Final = 14 * 86_400_000
+DEFAULT_RETENTION: Final = 14 * DAY
 """Milliseconds; the default of Lance's ``cleanup_old_versions``."""
 
 _DAY: Final = 86_400

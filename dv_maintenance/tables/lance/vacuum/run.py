@@ -86,9 +86,9 @@ from dv_maintenance.tables.reach.unneeded import KnownFile, Unneeded, divided, u
 from dv_maintenance.tables.reports import VacuumReport
 from dv_maintenance.tables.sweep import remove_empty_folders
 from dv_maintenance.tables.vacuum import Plan, Sweep, run
-from dv_maintenance.units import count
+from dv_maintenance.units import DAY, count
 
-ORPHAN_AGE: Final = 7 * 86_400_000
+ORPHAN_AGE: Final = 7 * DAY
 """Milliseconds for which a file that no version names is kept. As in Lance, no writer may take longer."""
 
 YOUNG: Final = "in no version, but young: a writer may be about to commit it"

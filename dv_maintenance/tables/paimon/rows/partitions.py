@@ -19,13 +19,13 @@ from dv_maintenance.errors import DamagedTableError, UnsupportedFeatureError
 from dv_maintenance.tables.model import partition_name
 from dv_maintenance.tables.paimon.log.binary_row import Moment, decode_row
 from dv_maintenance.tables.paimon.rows.types import DataType, Field
+from dv_maintenance.units import DAY
 
 _DEFAULT_NAME: Final = "__DEFAULT_PARTITION__"
 # Characters that Paimon escapes in folder names: those of Hive, and the closing brace.
 _SPECIAL: Final = "\"#%'*/:=?\\\x7f{}[]^"
 _ESCAPED: Final = str.maketrans({char: f"%{ord(char):02X}" for char in [*map(chr, range(32)), *_SPECIAL]})
 _EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 - for timestamps without a zone
-_DAY: Final = 86_400_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ def value_text(value: Any, type: DataType) -> str:
             fraction = (f"{value % 1000:03d}".rstrip("0") or "0")[: type.precision]
             return _clock(value - value % 1000, 0, 0) + (f".{fraction}" if fraction else "")
         case "TIMESTAMP" | "TIMESTAMP_LTZ":
-            days, millis = divmod(value.millis, _DAY)
+            days, millis = divmod(value.millis, DAY)
             return f"{_date(days)} {_clock(millis, value.nanos, type.precision)}"
         case "FLOAT" | "DOUBLE":
             return _java_float(value, single=type.root == "FLOAT")
@@ -184,7 +184,7 @@ def _java_timestamp(moment: Moment) -> str:
     """The text of Java's ``LocalDateTime``: seconds only if they or the fraction are not zero, then a fraction of 3, 6
     or 9 digits if it is not zero.
     """
-    days, millis = divmod(moment.millis, _DAY)
+    days, millis = divmod(moment.millis, DAY)
     text = f"{_date(days)}T{millis // 3_600_000:02d}:{millis // 60_000 % 60:02d}"
     seconds, rest = divmod(millis % 60_000, 1000)
     nanos = rest * 1_000_000 + moment.nanos

@@ -13,9 +13,9 @@ from typing import Final
 
 from dv_maintenance.errors import RefusedError
 from dv_maintenance.tables.reach.retention import applied_retention
-from dv_maintenance.units import limited
+from dv_maintenance.units import DAY, limited
 
-ORPHAN_AGE: Final = 86_400_000
+ORPHAN_AGE: Final = DAY
 """Minimum milliseconds for which a file without a snapshot is kept, as in Paimon: a writer may take that long."""
 
 _TIME: Final = "snapshot.time-retained"
