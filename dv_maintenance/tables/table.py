@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from dv_maintenance.errors import RefusedError
+from dv_maintenance.errors import RefusedError, UsageError
 from dv_maintenance.tables.guard import VACUUM_DEFAULTS, VacuumRequest
 from dv_maintenance.tables.model import FileKey, Snapshot
 
@@ -256,6 +256,13 @@ def refusal_of_rewrites(table: Table[SnapshotT], snapshot: SnapshotT) -> str | N
     except RefusedError as error:
         return str(error)
     return None
+
+
+def check_branch(table: Table[Any], name: str, known: Collection[str]) -> None:
+    """Raise UsageError unless there is such a branch."""
+    if name not in known:
+        step = f"use one of {', '.join(known)}" if known else "use the table itself, which has no branches"
+        raise UsageError(f"there is no branch {name!r}", table=table.uri, next_step=step)
 
 
 class SkippingTable(Table, Protocol):

@@ -255,8 +255,7 @@ def _build_visits(place: str, rows: int) -> None:
     """Each shop's visits in small files; bots are taken out, then a customer's visits."""
     builder = PaimonBuilder(place)
     builder.create(_VISITS, ["shop"], _NO_TIME_RETAINED)
-    for number, ids in enumerate(np.array_split(np.arange(rows), len(_SHOPS) * _VISIT_FILES)):
-        shop = _SHOPS[number % len(_SHOPS)]
+    for shop, ids in _in_turn(_SHOPS, rows, _VISIT_FILES):
         builder.append(_visits(ids, shop), [shop])
     builder.delete(lambda batch: _every(batch["visit_id"], 7))
     builder.delete(lambda batch: pc.equal(batch["seconds"], 100))
@@ -291,8 +290,7 @@ def _build_parcels(place: str, rows: int) -> None:
     """Each carrier's parcels in small files; delivered ones go, then those that were lost."""
     builder = IcebergBuilder(place)
     builder.create(_PARCELS, ["carrier"], _NO_SNAPSHOT_AGE)
-    for number, ids in enumerate(np.array_split(np.arange(rows), len(_CARRIERS) * _PARCEL_FILES)):
-        carrier = _CARRIERS[number % len(_CARRIERS)]
+    for carrier, ids in _in_turn(_CARRIERS, rows, _PARCEL_FILES):
         builder.append(_parcels(ids, carrier), [carrier])
     builder.delete(lambda batch: _every(batch["parcel_id"], 3))
     builder.delete(lambda batch: pc.less(batch["weight"], 1.0))
@@ -325,6 +323,11 @@ def _days(count: int) -> list[date]:
 def _by_day(rows: int, count: int) -> Iterator[tuple[date, _Numbers]]:
     """Each of the last days with ids of its own."""
     return zip(_days(count), np.array_split(np.arange(rows), count), strict=True)
+
+
+def _in_turn(partitions: tuple[str, ...], rows: int, files: int) -> Iterator[tuple[str, _Numbers]]:
+    """Each partition with ids of its own, ``files`` times."""
+    return zip(partitions * files, np.array_split(np.arange(rows), len(partitions) * files), strict=True)
 
 
 def _every(ids: pa.Array, bits: int) -> pa.BooleanArray:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
-from dv_maintenance.errors import DvMaintenanceError, UsageError
+from dv_maintenance.errors import DvMaintenanceError
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables.binding import Receiver, deferred
 from dv_maintenance.tables.iceberg.layout import Layout
 from dv_maintenance.tables.iceberg.log.strictness import strict_faults
 from dv_maintenance.tables.iceberg.snapshot import load_snapshot
 from dv_maintenance.tables.registry import Location
-from dv_maintenance.tables.table import refusal_of_rewrites
+from dv_maintenance.tables.table import check_branch, refusal_of_rewrites
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -128,9 +128,7 @@ class IcebergTable:
 
     def branch(self, name: str) -> IcebergTable:
         """One of the ``branches``. Raises UsageError if there is no such branch."""
-        known = self.branches()
-        if name not in known:
-            raise UsageError(f"there is no branch {name!r}", table=self.uri, next_step=f"use one of {', '.join(known)}")
+        check_branch(self, name, self.branches())
         return replace(self, layout=replace(self.layout, branch=name))
 
 

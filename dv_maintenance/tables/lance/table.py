@@ -12,6 +12,7 @@ from dv_maintenance.tables.binding import Receiver, deferred
 from dv_maintenance.tables.guard import VACUUM_DEFAULTS, VacuumRequest
 from dv_maintenance.tables.lance.snapshot import load_snapshot
 from dv_maintenance.tables.rows import DeletesOnly
+from dv_maintenance.tables.table import check_branch
 from dv_maintenance.tables.versions import NumberedVersions
 
 if TYPE_CHECKING:
@@ -139,15 +140,8 @@ class LanceTable(NumberedVersions, DeletesOnly):
 
     def branch(self, name: str) -> LanceTable:
         """One of the ``branches``. Raises UsageError if there is no such branch."""
-        from dv_maintenance.errors import UsageError
-
         known = self.branches()
-        if name not in known:
-            raise UsageError(
-                f"there is no branch {name!r}",
-                table=self.uri,
-                next_step=f"use one of {', '.join(known)}" if known else "use the table itself, which has no branches",
-            )
+        check_branch(self, name, known)
         place = self.root
         return LanceTable(Storage(place.uri_of(known[name].path), place.options), self.protected)
 

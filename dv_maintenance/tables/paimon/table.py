@@ -14,7 +14,7 @@ from dv_maintenance.tables.guard import VACUUM_DEFAULTS, VacuumRequest
 from dv_maintenance.tables.paimon.layout import Layout, table_layout
 from dv_maintenance.tables.paimon.snapshot import load_snapshot
 from dv_maintenance.tables.rows import DeletesOnly
-from dv_maintenance.tables.table import refusal_of_rewrites
+from dv_maintenance.tables.table import check_branch, refusal_of_rewrites
 from dv_maintenance.tables.versions import NumberedVersions
 
 if TYPE_CHECKING:
@@ -161,15 +161,8 @@ class PaimonTable(NumberedVersions, DeletesOnly):
 
     def branch(self, name: str) -> PaimonTable:
         """One of the ``branches``. Raises UsageError if there is no such branch."""
-        from dv_maintenance.errors import UsageError
-
         known = self.branches()
-        if name not in known:
-            raise UsageError(
-                f"there is no branch {name!r}",
-                table=self.uri,
-                next_step=f"use one of {', '.join(known)}" if known else "the table has no branches",
-            )
+        check_branch(self, name, known)
         root = self.layout.storage
         return PaimonTable(Storage(root.uri_of(f"branch/branch-{name}"), root.options))
 

@@ -71,7 +71,7 @@ def downgrade_steps(storage: Storage, *, truncate_history: bool, now: int | None
     UnsupportedFeatureError, DamagedTableError : as for a snapshot.
     """
     check_permitted(storage, "downgrade")
-    state = _State(storage, load_snapshot(storage), truncate_history, _clock(now))
+    state = _State(storage, load_snapshot(storage), truncate_history, epoch_millis(now))
     return tuple(state.steps())
 
 
@@ -83,7 +83,7 @@ def take_downgrade_step(storage: Storage, name: str, *, truncate_history: bool, 
     As ``publish``; StorageError.
     """
     check_permitted(storage, "downgrade")
-    state = _State(storage, load_snapshot(storage), truncate_history, _clock(now))
+    state = _State(storage, load_snapshot(storage), truncate_history, epoch_millis(now))
     match name:
         case "disable":
             _disable(state)
@@ -97,10 +97,6 @@ def take_downgrade_step(storage: Storage, name: str, *, truncate_history: bool, 
             _drop(state)
         case "seal":
             write_checkpoint(storage, state.snapshot)
-
-
-def _clock(now: int | None) -> int:
-    return epoch_millis(now)
 
 
 # -- the state of a table ------------------------------------------------------------------------------------------
