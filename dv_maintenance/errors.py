@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 from dv_maintenance.remedies import Remedy, run, setting
 
@@ -65,6 +65,16 @@ class RestorableError(FatalError):
     """Mix-in: somebody can put it right without a commit, other settings or another release."""
 
 
+class Versioned(Protocol):
+    """A version of a table."""
+
+    @property
+    def table(self) -> str: ...
+
+    @property
+    def version(self) -> int: ...
+
+
 class DvMaintenanceError(Exception):
     """Base of all errors raised on purpose.
 
@@ -76,6 +86,8 @@ class DvMaintenanceError(Exception):
         path or URI of the table, if known.
     version
         table version at which the problem appeared, if known.
+    at
+        what has both, such as a snapshot, in place of them.
     done
         what had been done before the error; ``None`` means "nothing was changed".
     next_step
@@ -93,13 +105,14 @@ class DvMaintenanceError(Exception):
         *,
         table: str | None = None,
         version: int | None = None,
+        at: Versioned | None = None,
         done: str | None = None,
         next_step: str | Remedy | None = None,
     ) -> None:
         super().__init__(message)
         self.message = message
-        self.table = table
-        self.version = version
+        self.table = table if at is None else at.table
+        self.version = version if at is None else at.version
         self.done = done
         self.next_step = next_step or self.usual_step
 

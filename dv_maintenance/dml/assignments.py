@@ -39,8 +39,7 @@ def assignments(
         if not path or (len(path) > 1 and not fields) or not _added(tree, path, sql):
             raise UsageError(
                 f"column {name!r} does not exist or is assigned twice",
-                table=snapshot.table,
-                version=snapshot.version,
+                at=snapshot,
                 next_step=f"choose from {', '.join(snapshot.schema.names)}"
                 f"{', or a field of a struct among them' if fields else ''}",
             )
@@ -113,7 +112,6 @@ def _check_assignable(snapshot: Snapshot, rules: RowRules, tree: _Tree) -> None:
         if reason:
             raise RefusedError(
                 f"column {column} can't be assigned: {reason}",
-                table=snapshot.table,
-                version=snapshot.version,
+                at=snapshot,
                 next_step="leave it out, or use the engine that wrote the table",
             )

@@ -243,8 +243,7 @@ def _key_columns(snapshot: Snapshot, on: Sequence[str]) -> list[KeyColumn]:
             problem = f"column {name!r} is named twice" if found else f"no column {name!r} in the table"
             raise UsageError(
                 problem,
-                table=snapshot.table,
-                version=snapshot.version,
+                at=snapshot,
                 next_step=f"choose from {', '.join(snapshot.schema.names)}",
             )
         of_table = snapshot.schema.field(found[0])

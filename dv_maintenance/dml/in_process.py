@@ -77,8 +77,7 @@ def predicate_here(
         if predicate is None:
             raise UsageError(
                 f"the {engine.name} engine can't evaluate this condition: {_UNDERSTOOD}",
-                table=snapshot.table,
-                version=snapshot.version,
+                at=snapshot,
                 next_step="run this verb on the Spark engine, or write the condition with these",
             )
         return predicate

@@ -437,8 +437,7 @@ class _Running:
             if missing := [name for name in wanted if name.lower() not in of_source]:
                 raise UsageError(
                     f"the source has no column {missing[0]!r}",
-                    table=snapshot.table,
-                    version=snapshot.version,
+                    at=snapshot,
                     next_step="name the columns and their values instead of all",
                 )
             given = {name: quoted(self.merge.source_alias, of_source[name.lower()]) for name in wanted}
@@ -467,8 +466,7 @@ def _check_insertable(snapshot: Snapshot, rules: RowRules) -> None:
     if rules.identity or rules.fixed:
         raise RefusedError(
             f"rows can't be inserted: the table generates or restricts {', '.join((*rules.identity, *rules.fixed))}",
-            table=snapshot.table,
-            version=snapshot.version,
+            at=snapshot,
             next_step="insert with the engine that wrote the table",
         )
 

@@ -79,8 +79,7 @@ def plan_cluster(
     if not isinstance(table, OrderableTable) or not columns:
         raise RefusedError(
             "the table is not clustered: it names no columns (CLUSTER BY)",
-            table=snapshot.table,
-            version=snapshot.version,
+            at=snapshot,
             next_step=Remedy(
                 "order its files by columns that you name: {}", (run("zorder", table.uri, columns="A,B"),)
             ),
@@ -89,8 +88,7 @@ def plan_cluster(
         if not orderable(type_ := field_at(path, snapshot.schema).type):
             raise RefusedError(
                 f"the table is clustered by {quoted(path)}, and values of type {type_} can't be ordered here",
-                table=snapshot.table,
-                version=snapshot.version,
+                at=snapshot,
                 next_step="cluster it with OPTIMIZE of its engine; purge and optimize keep what is clustered",
             )
     names = tuple(text_of(path, snapshot.schema) for path in columns)

@@ -75,8 +75,7 @@ def chosen_schema(snapshot: Snapshot, columns: Sequence[str] | None, limit: int 
             problems = [f"no column {name!r}" for name in unknown] + [f"column {name!r} twice" for name in twice]
             raise UsageError(
                 ", ".join(problems) or "no columns are named",
-                table=snapshot.table,
-                version=snapshot.version,
+                at=snapshot,
                 next_step=f"choose from {', '.join([*schema.names, *snapshot.hidden_columns.names])}",
             )
         schema = pa.schema([fields[name] for name in columns], schema.metadata)

@@ -138,9 +138,7 @@ def _checked(snapshot: Snapshot, columns: Sequence[str]) -> tuple[str, ...]:
             problem = f"column {name!r} of type {type_} cannot be ordered"
     if problem:
         others = [name for name in snapshot.schema.names if name not in snapshot.partition_columns]
-        raise UsageError(
-            problem, table=snapshot.table, version=snapshot.version, next_step=f"choose from {', '.join(others)}"
-        )
+        raise UsageError(problem, at=snapshot, next_step=f"choose from {', '.join(others)}")
     return names
 
 

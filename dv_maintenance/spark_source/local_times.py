@@ -30,8 +30,7 @@ def in_zone(table: QueryableTable, snapshot: Snapshot, tasks: list[ScanTask], op
         if options.time_zone is None:
             raise UsageError(
                 f"values of the partition column {column!r} have no time zone: they are in the session's",
-                table=snapshot.table,
-                version=snapshot.version,
+                at=snapshot,
                 next_step="give the session's zone with the option 'timeZone', or leave the column out with 'columns'",
             )
         tasks = [
@@ -53,8 +52,7 @@ def _instant(text: str, zone: str, snapshot: Snapshot) -> int:
     if moment.year < _EPOCH.year:
         raise RefusedError(
             f"the partition value {text} is before 1970, for which Python and Java have different rules in {zone}",
-            table=snapshot.table,
-            version=snapshot.version,
+            at=snapshot,
             next_step="leave the column out with the option 'columns', or read the table with delta-spark",
         )
     return (moment.replace(tzinfo=ZoneInfo(zone)) - _EPOCH) // timedelta(microseconds=1)

@@ -168,8 +168,7 @@ def _check_schema(schema: pa.Schema, wanted: StructType, snapshot: Snapshot) -> 
         if field.dataType.simpleString() != own.dataType.simpleString():
             raise UsageError(
                 f"column {field.name!r} is {own.dataType.simpleString()}, not {field.dataType.simpleString()}",
-                table=snapshot.table,
-                version=snapshot.version,
+                at=snapshot,
                 next_step="leave the schema out, or give the table's types",
             )
 

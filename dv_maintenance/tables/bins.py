@@ -32,8 +32,7 @@ def taken(live: MutableMapping[FileKey, tuple[str, T]], wanted: RewriteBin, snap
             with_dv = f" with the deletion vector {key.dv_id}" if key.dv_id else ""
             raise UsageError(
                 f"the file {key.path}{with_dv}, in bin {wanted.id} of the partition {wanted.partition!r}, {problem}",
-                table=snapshot.table,
-                version=snapshot.version,
+                at=snapshot,
                 next_step="plan again on this version",
             )
         found.append(file)

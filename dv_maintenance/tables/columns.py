@@ -24,8 +24,7 @@ def check_columns(columns: Sequence[str], names: Collection[str], snapshot: Snap
     if wrong:
         raise UsageError(
             f"no column {wrong[0]!r} in the table" if wrong[0] not in names else f"column {wrong[0]!r} is named twice",
-            table=snapshot.table,
-            version=snapshot.version,
+            at=snapshot,
             next_step=f"choose from {', '.join(names)}",
         )
 

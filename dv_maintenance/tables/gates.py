@@ -117,8 +117,7 @@ def not_stored(storage: Storage, outputs: Sequence[OutputFile]) -> str | None:
 def wrong(base: Snapshot, what: str) -> VerificationError:
     return VerificationError(
         what,
-        table=base.table,
-        version=base.version,
+        at=base,
         done="new files may have been written, nothing was committed",
         next_step="report this bug, with the plan if there is one; vacuum deletes the files that no commit names",
     )

@@ -144,8 +144,7 @@ def _facts(snapshot: Snapshot, files: pa.Table) -> FileFacts:
         path, *numbers = (files[name][row].as_py() for name in ("path", "size", "physical_rows", "deleted_rows"))
         raise DamagedTableError(
             "the log lists {} with {} bytes, {} rows, {} of them deleted".format(path, *numbers),
-            table=snapshot.table,
-            version=snapshot.version,
+            at=snapshot,
             next_step="compare the log with the file, and restore an earlier version of the table",
         )
     live_bytes = size

@@ -105,8 +105,7 @@ def purge_plan(snapshot: Snapshot, policy: Policy | None = None) -> MaintenanceP
         raise RefusedError(
             "no file may be rewritten now: "
             + "; ".join(f"{count(each.files, 'file')} with deleted rows: {each.reason}" for each in kept),
-            table=snapshot.table,
-            version=snapshot.version,
+            at=snapshot,
             next_step=Remedy("let the table's engine do it: {}", (run("engine-sql", f"{snapshot.table} purge"),)),
         )
     return plan

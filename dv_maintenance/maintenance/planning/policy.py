@@ -228,8 +228,7 @@ def check_compression(policy: Policy, snapshot: Snapshot) -> None:
     if known is not None and not known.compression:
         raise UsageError(
             f"{known.name} tables leave no choice of compression, and the policy names {policy.compression}",
-            table=snapshot.table,
-            version=snapshot.version,
+            at=snapshot,
             next_step="leave out the policy's compression for this table",
         )
 
@@ -256,8 +255,7 @@ def target_file_size(policy: Policy, snapshot: Snapshot) -> int:
         if size <= 0:
             raise UsageError(
                 f"table property {name}: {problem}",
-                table=snapshot.table,
-                version=snapshot.version,
+                at=snapshot,
                 next_step="correct the property, or set target_file_size in the policy",
             )
         return size

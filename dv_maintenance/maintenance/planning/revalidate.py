@@ -35,8 +35,7 @@ def split_stale(plan: MaintenancePlan, snapshot: Snapshot) -> tuple[list[PlanSte
         if wrong is not None and snapshot.version == plan.version:
             raise UsageError(
                 f"the plan does not match the table: {step.id} names {wrong.path} with values that differ from the log",
-                table=snapshot.table,
-                version=snapshot.version,
+                at=snapshot,
                 next_step="make a new plan",
             )
         (holds if wrong is None else stale).append(step)

@@ -80,8 +80,7 @@ def refuse_missing(snapshot: Snapshot, partitions: Sequence[str], missing: Seque
     hint = _hint(snapshot, missing[0], partitions)
     raise UsageError(
         no_live_file(missing),
-        table=snapshot.table,
-        version=snapshot.version,
+        at=snapshot,
         next_step=Remedy.of(hint).then(
             "{} lists the partitions; {} accepts it", run("health", snapshot.table), setting("missing_ok", True)
         ),
@@ -101,8 +100,7 @@ def check_value(snapshot: Snapshot, column: str, text: str | None) -> Hashable:
     except ValueError:
         raise UsageError(
             f"{text!r} is not a value of partition column {column!r}, of type {sql_type(type_)}",
-            table=snapshot.table,
-            version=snapshot.version,
+            at=snapshot,
             next_step=f"write it like {partition_name({column: _example(snapshot, column, type_)})}",
         ) from None
 
@@ -158,8 +156,7 @@ def _spelled(snapshot: Snapshot, wanted: Values) -> dict[str, str | None]:
             known = ", ".join(map(str, fields.values()))
             raise UsageError(
                 f"{name!r} is not a partition column",
-                table=snapshot.table,
-                version=snapshot.version,
+                at=snapshot,
                 next_step=f"use {known}" if known else "leave the partitions out: this table is not partitioned",
             )
         given[alike[0]] = text

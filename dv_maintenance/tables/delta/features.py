@@ -219,7 +219,7 @@ def check_writable(storage: Storage, snapshot: DeltaSnapshot, operation: str) ->
 def check_schema(snapshot: DeltaSnapshot) -> None:
     """Raise DamagedTableError for a version whose log has no schema: its files can be counted, but not read."""
     if not snapshot.metadata.schema_string:
-        raise DamagedTableError(NO_SCHEMA, table=snapshot.table, version=snapshot.version)
+        raise DamagedTableError(NO_SCHEMA, at=snapshot)
 
 
 def stamps(metadata: Metadata) -> bool:
@@ -239,8 +239,7 @@ def check_stamped(snapshot: DeltaSnapshot) -> None:
     if lacks_stamp(snapshot):
         raise DamagedTableError(
             UNSTAMPED,
-            table=snapshot.table,
-            version=snapshot.version,
+            at=snapshot,
             next_step=Remedy(
                 "restore an older version ({}); its commit has one again",
                 (run("restore", snapshot.table, version=snapshot.version - 1),),
@@ -253,8 +252,7 @@ def check_single(snapshot: DeltaSnapshot) -> None:
     if snapshot.duplicate_paths:
         raise RefusedError(
             f"data file {snapshot.duplicate_paths[0]} is live twice with different deletion vectors",
-            table=snapshot.table,
-            version=snapshot.version,
+            at=snapshot,
             next_step=Remedy("see {} for the version to restore", (run("fsck", snapshot.table),)),
         )
 
@@ -279,8 +277,7 @@ def _check_columns(snapshot: DeltaSnapshot) -> None:
     if not len(snapshot.schema) and snapshot.files.num_rows:
         raise RefusedError(
             "the table has files but no columns: a rewrite would lose all their values",
-            table=snapshot.table,
-            version=snapshot.version,
+            at=snapshot,
             next_step=Remedy(
                 "add a column, or restore a version with columns: see {}", (run("history", snapshot.table),)
             ),
@@ -292,8 +289,7 @@ def _check_not_append_only(snapshot: DeltaSnapshot, operation: str) -> None:
     if snapshot.metadata.configuration.get("delta.appendOnly", "").lower() == "true":
         raise RefusedError(
             f"the table is append-only (delta.appendOnly), so {operation} may not touch its rows",
-            table=snapshot.table,
-            version=snapshot.version,
+            at=snapshot,
             next_step="set delta.appendOnly to false if its rows may be changed",
         )
 
@@ -305,8 +301,7 @@ def _check_not_uniform(snapshot: DeltaSnapshot, operation: str) -> None:
         raise RefusedError(
             f"the table is kept readable as {formats} (delta.universalFormat.enabledFormats): readers of that format "
             "would not see the changed files",
-            table=snapshot.table,
-            version=snapshot.version,
+            at=snapshot,
             next_step=_BY_THE_ENGINE if operation == "rewrite" else "use the engine that writes that format's metadata",
         )
 

@@ -46,8 +46,7 @@ def check_writable(layout: Layout, snapshot: IcebergSnapshot, operation: str) ->
         raise RefusedError(
             f"no {operation} of this table: its metadata says that it is at {place}, where its paths lead; of the "
             "files here, which look like a copy, no version needs any",
-            table=snapshot.table,
-            version=snapshot.version,
+            at=snapshot,
             next_step=f"open it at {place}; in a copy, correct the paths first, with Spark's CALL "
             "system.rewrite_table_path",
         )
@@ -60,8 +59,7 @@ def refused(snapshot: IcebergSnapshot, operation: str, reason: str = "") -> Refu
     """The refusal, with the reason and the alternative."""
     return RefusedError(
         f"no {operation} of this table: {reason or _WHOLE[operation]}",
-        table=snapshot.table,
-        version=snapshot.version,
+        at=snapshot,
         next_step=_NEXT.get(operation, "use the table's own engine"),
     )
 

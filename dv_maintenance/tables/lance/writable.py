@@ -41,7 +41,6 @@ def refused(snapshot: LanceSnapshot, operation: str) -> RefusedError:
     why, instead = _INSTEAD[operation]
     return RefusedError(
         f"no {operation} of this table: {why}",
-        table=snapshot.table,
-        version=snapshot.version,
+        at=snapshot,
         next_step=f"use Lance itself: {instead}",
     )

@@ -66,8 +66,7 @@ def refused(snapshot: PaimonSnapshot, operation: str, reason: str = "") -> Refus
     """The refusal, with the reason and the alternative."""
     return RefusedError(
         f"no {operation} of this table: {reason or _WHOLE[operation]}",
-        table=snapshot.table,
-        version=snapshot.version,
+        at=snapshot,
         next_step=_NEXT.get(operation) or Remedy(_COMPACT, (run("engine-sql", f"{snapshot.table} purge"),)),
     )
 

@@ -223,9 +223,7 @@ def _verify(
 
 def _taken(base: DeltaSnapshot, what: str) -> DamagedTableError:
     """Not a VerificationError: the caller then deletes the new files, but this one is a live file of the table."""
-    return DamagedTableError(
-        what, table=base.table, version=base.version, next_step="report this bug and attach the plan"
-    )
+    return DamagedTableError(what, at=base, next_step="report this bug and attach the plan")
 
 
 # -- actions -----------------------------------------------------------------------------------------------------

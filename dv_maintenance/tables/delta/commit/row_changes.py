@@ -268,8 +268,7 @@ class _Commit:
             except (FileNotFoundError, pa.ArrowInvalid) as error:
                 raise DamagedTableError(
                     f"data file {path} can't be read: {error}",
-                    table=self.base.table,
-                    version=self.base.version,
+                    at=self.base,
                     done="new files may have been written, nothing was committed",
                 ) from error
         return self._footers[key]
@@ -291,8 +290,7 @@ class _Commit:
         if left and not takes_dvs(self.base.protocol, self.base.metadata):
             raise RefusedError(
                 "rows of a file are to be deleted, but the table does not allow deletion vectors",
-                table=self.base.table,
-                version=self.base.version,
+                at=self.base,
                 next_step="set the table property delta.enableDeletionVectors to true, or use an engine that "
                 "rewrites whole files",
             )

@@ -113,8 +113,7 @@ def _check_protection(snapshot: DeltaSnapshot) -> None:
     if before is None or snapshot.version < before:
         raise RefusedError(
             f"the table allows no new checkpoints before version {text}",
-            table=snapshot.table,
-            version=snapshot.version,
+            at=snapshot,
             next_step="write the checkpoint of a newer version",
         )
 

@@ -203,8 +203,7 @@ def _cutoff(snapshot: DeltaSnapshot, now: int) -> int:
     if configuration.get(_CLEANS, "true").lower() != "true":
         raise RefusedError(
             f"the table keeps its log ({_CLEANS} is {configuration[_CLEANS]})",
-            table=snapshot.table,
-            version=snapshot.version,
+            at=snapshot,
             next_step=f"set {_CLEANS} to true if its history may be deleted",
         )
     try:
@@ -212,8 +211,7 @@ def _cutoff(snapshot: DeltaSnapshot, now: int) -> int:
     except ValueError as error:
         raise RefusedError(
             f"{_RETENTION}: {error}",
-            table=snapshot.table,
-            version=snapshot.version,
+            at=snapshot,
             next_step=f"set the table property to a value such as '{_DEFAULT_RETENTION}'",
         ) from None
 

@@ -112,8 +112,7 @@ def rewrite_tasks(
     if not len(schema):
         raise RefusedError(
             "every column is a partition column: new files would have no columns, and no rows",
-            table=snapshot.table,
-            version=snapshot.version,
+            at=snapshot,
             next_step="write the rows to a new table, with fewer partition columns",
         )
     codec, stats = codec_of(metadata, compression), stats_columns(metadata, clustering_columns(snapshot.domains))

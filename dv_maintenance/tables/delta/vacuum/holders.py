@@ -122,7 +122,7 @@ def _protected(storage: Storage, snapshot: DeltaSnapshot, request: VacuumRequest
 
 
 def _refused(snapshot: DeltaSnapshot, problem: str, next_step: str | Remedy) -> RefusedError:
-    return RefusedError(problem, table=snapshot.table, version=snapshot.version, next_step=next_step)
+    return RefusedError(problem, at=snapshot, next_step=next_step)
 
 
 def _version(storage: Storage, snapshot: DeltaSnapshot, version: int) -> Named:

@@ -46,7 +46,6 @@ def own_retention(snapshot: Snapshot) -> int:
     except ValueError as error:
         raise RefusedError(
             f"{RETENTION}: {error}",
-            table=snapshot.table,
-            version=snapshot.version,
+            at=snapshot,
             next_step=f"set the table property to a value such as '{DEFAULT_RETENTION}'",
         ) from None

@@ -79,8 +79,7 @@ def removed_files(storage: Storage, snapshot: DeltaSnapshot, mark: Watermark) ->
         raise RefusedError(
             f"commit {missing[0]} is no longer in the log, and no vacuum is known to have covered it, so a lite vacuum "
             "would never delete the files that it removed",
-            table=snapshot.table,
-            version=snapshot.version,
+            at=snapshot,
             next_step="run a full vacuum once; lite ones can continue from there",
         )
     return _removed(storage, [mark.commits[version] for version in range(first, mark.settled + 1)])
@@ -104,8 +103,7 @@ def removed_since(storage: Storage, snapshot: DeltaSnapshot, mark: Watermark, cu
     if oldest is None or (oldest > 0 and commits[oldest].modified >= cutoff):
         raise RefusedError(
             "the log does not go back as far as the retention, so it cannot show which files were removed inside it",
-            table=snapshot.table,
-            version=snapshot.version,
+            at=snapshot,
             next_step="give a shorter retention, or raise the table's delta.deletedFileRetentionDuration and "
             "delta.logRetentionDuration and wait until they have passed",
         )

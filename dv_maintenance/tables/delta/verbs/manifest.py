@@ -81,8 +81,7 @@ def _refuse_dvs(snapshot: DeltaSnapshot) -> None:
         raise RefusedError(
             f"{with_dv} of {snapshot.files.num_rows} files have deletion vectors, which readers of manifests ignore: "
             "they would return deleted rows",
-            table=snapshot.table,
-            version=snapshot.version,
+            at=snapshot,
             next_step=Remedy("purge first: {}, or {}", (run("purge", snapshot.table), setting("purge_first", True))),
         )
 
@@ -115,8 +114,7 @@ def _lines(storage: Storage, snapshot: DeltaSnapshot, names: Sequence[str]) -> l
     if broken is not None:
         raise RefusedError(
             f"the file name {broken!r} contains a line break, and a manifest has one name per line",
-            table=snapshot.table,
-            version=snapshot.version,
+            at=snapshot,
             next_step="rewrite that file under another name",
         )
     return lines

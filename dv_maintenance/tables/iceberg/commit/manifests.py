@@ -86,8 +86,7 @@ class ManifestWriter:
             raise UnsupportedFeatureError(
                 "the newest snapshot has no manifest list, as in format version 1",
                 features=("snapshots without a manifest list",),
-                table=self.now.table,
-                version=self.now.version,
+                at=self.now,
                 next_step="let the table's engine commit once, then run again",
             )
         return self._get(raw)

@@ -111,8 +111,7 @@ class _Commit:
         if taken := live_rows(now, paths):
             raise DamagedTableError(
                 f"a new file has the name of a live one: {min(taken)}",
-                table=now.table,
-                version=now.version,
+                at=now,
                 next_step="search the history: a commit of this run may have succeeded",
             )
 

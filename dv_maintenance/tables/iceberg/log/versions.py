@@ -92,8 +92,7 @@ def retention(snapshot: IcebergSnapshot) -> int:
     if not text.strip().isdigit():
         raise RefusedError(
             f"the table property {MAX_AGE} is {text!r}, which is not a number of milliseconds",
-            table=snapshot.table,
-            version=snapshot.version,
+            at=snapshot,
             next_step="correct the property with the table's engine",
         )
     return int(text)

@@ -112,8 +112,7 @@ def name_mapping(snapshot: IcebergSnapshot) -> dict[str, list[str]]:
     except (ValueError, KeyError, TypeError, AttributeError):
         raise DamagedTableError(
             f"the table property {_NAME_MAPPING} is not a name mapping",
-            table=snapshot.table,
-            version=snapshot.version,
+            at=snapshot,
             next_step="correct the property with the table's engine",
         ) from None
     return found

@@ -74,8 +74,7 @@ def commit_deletes(
     if changes.added or changes.change_files:
         raise VerificationError(
             "this release commits only deletions to Lance tables, not new rows",
-            table=base.table,
-            version=base.version,
+            at=base,
             next_step="report this",
         )
     if not changes.deleted:
@@ -142,7 +141,7 @@ def _shrinking(storage: Storage, base: LanceSnapshot, fragment: Fragment, each: 
 
 
 def _wrong(base: LanceSnapshot, what: str) -> VerificationError:
-    return VerificationError(what, table=base.table, version=base.version, next_step="report this as a bug")
+    return VerificationError(what, at=base, next_step="report this as a bug")
 
 
 def _changed_by_others(storage: Storage, base: LanceSnapshot, touched: Sequence[int]) -> str:
@@ -185,8 +184,7 @@ class _Commit:
             if lost.by_contention:
                 raise ConflictError(
                     f"other writers committed first in all {max_attempts} attempts: {lost}",
-                    table=self.base.table,
-                    version=self.base.version,
+                    at=self.base,
                 ) from lost.__cause__
             return ChangesOutcome(None, 1, conflict=str(lost))
         return ChangesOutcome(

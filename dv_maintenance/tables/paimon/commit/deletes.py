@@ -118,7 +118,7 @@ def _deletion(layout: Layout, base: PaimonSnapshot, file: LiveFile, each: Delete
 
 
 def _wrong(base: PaimonSnapshot, what: str) -> VerificationError:
-    return VerificationError(what, table=base.table, version=base.version, next_step="report this as a bug")
+    return VerificationError(what, at=base, next_step="report this as a bug")
 
 
 @dataclass(slots=True)

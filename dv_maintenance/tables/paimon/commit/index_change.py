@@ -202,9 +202,7 @@ def _target_size(now: PaimonSnapshot) -> int:
     else:
         problem = "it must be from 1 byte to 2 GiB"
     if not 0 < size < 1 << 31:
-        raise RefusedError(
-            f"table option {_TARGET}: {problem}", table=now.table, version=now.version, next_step="correct the option"
-        )
+        raise RefusedError(f"table option {_TARGET}: {problem}", at=now, next_step="correct the option")
     return size
 
 

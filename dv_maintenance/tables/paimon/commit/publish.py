@@ -156,8 +156,7 @@ class _Rules(Rules[Draft]):
     def defeat(self, attempts: int) -> ConflictError:
         return ConflictError(
             f"other writers committed first in all {attempts} attempts",
-            table=self.base.table,
-            version=self.base.version,
+            at=self.base,
             done=_NOTHING,
             next_step="run again when the table is less busy",
         )
@@ -183,8 +182,7 @@ class _Rules(Rules[Draft]):
     def _unsure(self, path: str, why: str) -> StorageUnavailableError:
         error = StorageUnavailableError(
             f"{path}: {why}",
-            table=self.now.table,
-            version=self.now.version,
+            at=self.now,
             next_step=f"look for the commit user {self.user} in the history, then run again",
         )
         error.done = "it is not known whether the snapshot was committed; nothing was deleted"

@@ -325,7 +325,6 @@ def _check_new(now: PaimonSnapshot, names: Sequence[str]) -> None:
     if taken := live_files(now, set(names)):
         raise DamagedTableError(
             f"a new file has the name of a live one: {min(taken)[2]}",
-            table=now.table,
-            version=now.version,
+            at=now,
             next_step="search the history: a commit of this run may have succeeded",
         )

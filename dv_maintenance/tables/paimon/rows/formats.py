@@ -94,15 +94,13 @@ def codec_of(snapshot: PaimonSnapshot, wanted: str | None = None) -> str:
     ):
         raise RefusedError(
             f"{who} requests ORC files with {requested}, but the time zone of their timestamps can't be read",
-            table=snapshot.table,
-            version=snapshot.version,
+            at=snapshot,
             next_step=f"set {what} to one of {', '.join(_OPEN)}",
         )
     if requested not in known:
         raise RefusedError(
             f"{who} requests the compression {requested!r}, which this release can't write to {kind} files",
-            table=snapshot.table,
-            version=snapshot.version,
+            at=snapshot,
             next_step=f"set {what} to one of {', '.join(sorted(known))}",
         )
     return known[requested]
@@ -126,8 +124,7 @@ def check_instants(snapshot: PaimonSnapshot, sources: Iterable[str]) -> None:
         raise RefusedError(
             f"column {column} holds timestamps with a local time zone in files of the format {', '.join(others)}: in "
             f"ORC files Paimon would shift them by the time zone of its JVM ({_LEGACY})",
-            table=snapshot.table,
-            version=snapshot.version,
+            at=snapshot,
             next_step="set the table's file.format to that of its files, or let Paimon compact the table",
         )
 

@@ -141,8 +141,7 @@ def as_stored(snapshot: PaimonSnapshot, storage: Storage, source: SourceFile) ->
     if source.format != "parquet":
         raise RefusedError(
             f"{source.key.path} of a primary-key table is not a Parquet file, and can't be copied as it is",
-            table=snapshot.table,
-            version=snapshot.version,
+            at=snapshot,
             next_step=Remedy("let Paimon do it: {}", (run("engine-sql", f"{snapshot.table} purge"),)),
         )
     plain = replace(source, constants={}, details={}, schema=None)

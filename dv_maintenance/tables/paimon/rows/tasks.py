@@ -94,8 +94,7 @@ def check_opened(snapshot: PaimonSnapshot) -> None:
         named = ", ".join(f"{name}={value}" for name, value in snapshot.elsewhere.items())
         raise RefusedError(
             f"Paimon's readers do not open the newest snapshot, but what the table's options name ({named})",
-            table=snapshot.table,
-            version=snapshot.version,
+            at=snapshot,
             next_step="name the snapshot to read, or take the options from the table and give them to its readers",
         )
 
