@@ -146,15 +146,19 @@ def golden() -> Path:
     return GOLDEN
 
 
-@pytest.fixture(scope="session")
-def canon(golden: Path) -> ModuleType:
-    """Canonical rows and their hash: ``canon.rows(table) -> list[str]``, ``canon.digest(rows) -> str``."""
-    spec = importlib.util.spec_from_file_location("golden_canon", golden / "canon.py")
+def module_at(name: str, path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, path)
     assert spec
     assert spec.loader
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="session")
+def canon(golden: Path) -> ModuleType:
+    """Canonical rows and their hash: ``canon.rows(table) -> list[str]``, ``canon.digest(rows) -> str``."""
+    return module_at("golden_canon", golden / "canon.py")
 
 
 @pytest.fixture(scope="session")
@@ -351,12 +355,7 @@ def airflow_environment() -> Path:
 @pytest.fixture(scope="session")
 def lay(golden: Path) -> ModuleType:
     """Of the golden Iceberg tables: ``lay.lay(source, target)``: the metadata of a table has absolute paths."""
-    spec = importlib.util.spec_from_file_location("golden_lay", golden / "iceberg" / "lay.py")
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return module_at("golden_lay", golden / "iceberg" / "lay.py")
 
 
 @pytest.fixture(scope="session")

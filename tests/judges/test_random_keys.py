@@ -226,7 +226,6 @@ COLUMNS = (
         (pa.string(),),
     ),
 )
-BY_NAME = {column.name: column for column in COLUMNS}
 
 
 @dataclass(frozen=True)

@@ -14,19 +14,14 @@ from typing import Any
 import fastavro
 import pyarrow as pa
 
+from support.raw_manifest import varint
+
 SYNC = bytes(range(16))
 
 
 def long(value: int) -> bytes:
     """A number as a zigzag varint."""
-    value = (value << 1) ^ (value >> 63)
-    value &= (1 << 64) - 1
-    parts = bytearray()
-    while value > 0x7F:
-        parts.append(value & 0x7F | 0x80)
-        value >>= 7
-    parts.append(value)
-    return bytes(parts)
+    return varint((value << 1) ^ (value >> 63))
 
 
 def header(schema: Any, codec: str = "null") -> bytes:

@@ -165,17 +165,11 @@ def forget_transaction(path: Path, *, file: bool, section: bool) -> None:
         shutil.rmtree(path / "_transactions")
 
 
-def test_transactions_in_files_of_their_own(eventful: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("gone", ["section", "file"])
+def test_one_place_of_transactions_is_enough(eventful: Path, tmp_path: Path, gone: str) -> None:
     path = shutil.copytree(eventful, tmp_path / "t")
     whole = open_table(str(path)).history()
-    forget_transaction(path, file=False, section=True)
-    assert open_table(str(path)).history() == whole
-
-
-def test_transactions_in_manifests_alone(eventful: Path, tmp_path: Path) -> None:
-    path = shutil.copytree(eventful, tmp_path / "t")
-    whole = open_table(str(path)).history()
-    forget_transaction(path, file=True, section=False)
+    forget_transaction(path, file=gone == "file", section=gone == "section")
     assert open_table(str(path)).history() == whole
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from support.binary_rows import encode_row
 from support.paimon_writer import NEW, OLD, PaimonWriter
 
 from dv_maintenance.dv import DeletionVector
@@ -265,8 +266,6 @@ def test_partitions_are_distinguished(tmp_path: Path) -> None:
 
 
 def test_statistics_of_a_writer_that_names_its_columns(tmp_path: Path) -> None:
-    from support.binary_rows import encode_row
-
     bigint = [parse_type("BIGINT")]
     writer = PaimonWriter(tmp_path / "t", columns={"id": "BIGINT", "v": "STRING"})
     stats = {"_MIN_VALUES": encode_row([3], bigint), "_MAX_VALUES": encode_row([7], bigint), "_NULL_COUNTS": [0]}
@@ -283,8 +282,6 @@ def test_statistics_of_a_writer_that_names_its_columns(tmp_path: Path) -> None:
 
 
 def test_statistics_of_another_type_say_nothing(tmp_path: Path) -> None:
-    from support.binary_rows import encode_row
-
     writer = PaimonWriter(tmp_path / "t", columns={"d": "DATE"})
     row = encode_row([5], [parse_type("DATE")])
     stats = {"_MIN_VALUES": row, "_MAX_VALUES": row, "_NULL_COUNTS": [0]}
@@ -297,8 +294,6 @@ def test_statistics_of_another_type_say_nothing(tmp_path: Path) -> None:
 
 def test_statistics_of_longer_text_say_nothing(tmp_path: Path) -> None:
     """Paimon reads "abc" as "ab" once the column is VARCHAR(2)."""
-    from support.binary_rows import encode_row
-
     writer = PaimonWriter(tmp_path / "t", columns={"s": "VARCHAR(3)"})
     row = encode_row(["abc"], [parse_type("VARCHAR(3)")])
     writer.append([{"s": "abc"}], _VALUE_STATS={"_MIN_VALUES": row, "_MAX_VALUES": row, "_NULL_COUNTS": [0]})

@@ -14,6 +14,7 @@ import pytest
 from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.binary_rows import encode_row
 from support.paimon_writer import DataFile, PaimonWriter
 from test_paimon_scan import rows
 
@@ -319,8 +320,6 @@ def test_statistics_of_an_anchor_say_nothing_of_newer_columns(tmp_path: Path) ->
 
 
 def stats(least: int, greatest: int) -> dict[str, Any]:
-    from support.binary_rows import encode_row
-
     rows = {
         key: encode_row([value], [parse_type("BIGINT")])
         for key, value in (("_MIN_VALUES", least), ("_MAX_VALUES", greatest))

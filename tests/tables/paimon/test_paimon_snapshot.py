@@ -506,9 +506,6 @@ def test_entries_of_no_kind_or_version(tmp_path: Path, change: dict[str, Any], w
     assert caught.value.version == 1
 
 
-RANGES = "_DELETIONS_VECTORS_RANGES"
-
-
 @pytest.mark.parametrize(
     ("other", "why"),
     [
