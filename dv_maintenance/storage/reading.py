@@ -151,6 +151,11 @@ class StoredFiles(Place):
         found, complete = self.first_files(folder)
         return tuple(found), complete
 
+    def names(self, folder: str) -> Sequence[str]:
+        """Names of all files in a folder, and the paths from there of those below it, unordered."""
+        names, complete = self.first_names(folder)
+        return names if complete else [info.path[len(folder) + 1 :] for info in self.list(folder)]
+
     def first_files(self, folder: str) -> tuple[Mapping[str, FileInfo | None], bool]:
         """As ``first_names``, with what the listing says of each file: nothing on local disk."""
         if self.on_disk(folder):

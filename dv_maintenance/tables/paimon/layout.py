@@ -7,6 +7,7 @@ manifests and index files with the table that it branched off.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import unquote
@@ -74,13 +75,9 @@ class Layout:
             )
         return found
 
-    def names(self, folder: str) -> tuple[str, ...]:
+    def names(self, folder: str) -> Sequence[str]:
         """Names of the files directly in one of the branch's own folders, unordered."""
-        path = f"{self.own}{folder}"
-        names, complete = self.storage.first_names(path)
-        if not complete:
-            names = tuple(info.path[len(path) + 1 :] for info in self.storage.list(path))
-        return names
+        return self.storage.names(f"{self.own}{folder}")
 
 
 def table_layout(storage: Storage) -> Layout:

@@ -90,9 +90,7 @@ def branches(storage: Storage) -> dict[str, Branch]:
 
 def _names(storage: Storage, folder: str) -> list[tuple[str, str]]:
     """Names and paths, by name."""
-    names, complete = storage.first_names(folder)
-    if not complete:
-        names = tuple(info.path[len(folder) + 1 :] for info in storage.list(folder))
+    names = storage.names(folder)
     return sorted((unquote(name[:-5]), f"{folder}/{name}") for name in names if name.endswith(".json"))
 
 

@@ -11,7 +11,7 @@ most object stores have no hint, since they list the newest V2 name first.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
@@ -88,7 +88,7 @@ def stamp(storage: Storage, version: int) -> str | None:
 
 def all_versions(storage: Storage) -> list[VersionFile]:
     """Every version that still exists, oldest first. Raises as :func:`latest_version`."""
-    return versions_among(storage, version_names(storage))
+    return versions_among(storage, storage.names(VERSIONS))
 
 
 def versions_among(storage: Storage, names: Iterable[str]) -> list[VersionFile]:
@@ -196,13 +196,7 @@ def both_namings(storage: Storage) -> list[VersionFile]:
     """Every manifest of the history, of either naming scheme, unordered. Raises as :func:`latest_version`, but accepts
     both naming schemes at once.
     """
-    return _found(storage, version_names(storage))
-
-
-def version_names(storage: Storage) -> Sequence[str]:
-    """Names of the files in the folder of versions."""
-    names, complete = storage.first_names(VERSIONS)
-    return names if complete else [info.path[len(VERSIONS) + 1 :] for info in storage.list(VERSIONS)]
+    return _found(storage, storage.names(VERSIONS))
 
 
 def _versions(storage: Storage, names: Iterable[str]) -> list[VersionFile]:

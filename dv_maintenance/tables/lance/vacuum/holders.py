@@ -21,7 +21,6 @@ from dv_maintenance.tables.lance.log.versions import (
     VERSIONS,
     VersionFile,
     detached_names,
-    version_names,
     versions_among,
 )
 
@@ -75,7 +74,7 @@ def read_holders(storage: Storage, root: Storage, branch: str | None, clones: Se
     RefusedError : a branch or a clone cannot be read.
     DamagedTableError, UnsupportedFeatureError : a tag or a branch cannot be parsed.
     """
-    names = version_names(storage)
+    names = storage.names(VERSIONS)
     kept = {tag.version: TAGGED for tag in tags(root).values() if tag.branch == branch}
     known = branches(root)
     folders = {each.path for each in known.values()} | set(_branch_folders(root))
@@ -96,7 +95,7 @@ def read_holders(storage: Storage, root: Storage, branch: str | None, clones: Se
 def _place(storage: Storage, reason: str) -> Place:
     """Raises RefusedError, DamagedTableError."""
     try:
-        names = version_names(storage)
+        names = storage.names(VERSIONS)
         paths = [file.path for file in versions_among(storage, names)]
     except DvMaintenanceError as error:
         raise unreadable(Place(storage, reason, ()), error) from error

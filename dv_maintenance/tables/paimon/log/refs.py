@@ -75,11 +75,8 @@ def _documents(layout: Layout, folder: str, prefix: str) -> list[tuple[str, Docu
     """The files of a folder whose names have the prefix, each with the rest of its name. Skips files that are deleted
     during the read: they no longer keep anything alive.
     """
-    names, complete = layout.storage.first_names(folder)
-    if not complete:
-        names = tuple(info.path[len(folder) + 1 :] for info in layout.storage.list(folder))
     found = []
-    for name in sorted(names):
+    for name in sorted(layout.storage.names(folder)):
         rest = name.removeprefix(prefix)
         if not name.startswith(prefix) or not rest:
             continue
