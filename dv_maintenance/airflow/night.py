@@ -10,8 +10,8 @@ from dv_maintenance.airflow.base import FILE_FIELDS
 from dv_maintenance.airflow.many import OnMany, Result
 from dv_maintenance.airflow.spark import SPARK_FIELDS, OnSpark
 from dv_maintenance.airflow.tables import in_airflow_terms
-from dv_maintenance.service.night import NightTable, clock, opened_at, work_through
-from dv_maintenance.units import count
+from dv_maintenance.service.night import NightTable, opened_at, work_through
+from dv_maintenance.units import count, epoch_millis
 
 _NIGHT: Final = "night"
 """The XCom that the next night reads: the window, the seconds used in it, and since when tables wait."""
@@ -34,7 +34,7 @@ class DvNightOperator(OnSpark, OnMany):
         with in_airflow_terms():
             config = self.config()
             tables = [table for table in config.tables if "optimize" in table.jobs]
-            began = clock()
+            began = epoch_millis()
             memory = _Memory(context["ti"], began, opened_at(config.window, began))
             night = partial(
                 work_through,
@@ -80,7 +80,7 @@ class _Memory:
             self.waiting[table.table.name] = table.waited_since
         elif table.outcome is not None:
             self.waiting.pop(table.table.name, None)
-        spent = self.spent + (clock() - self.began) / 1000
+        spent = self.spent + (epoch_millis() - self.began) / 1000
         kept = {"opened": self.opened, "spent": spent, "waiting": self.waiting}
         self.instance.xcom_push(key=_NIGHT, value=kept)
 

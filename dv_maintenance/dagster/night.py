@@ -19,8 +19,9 @@ from dv_maintenance.dagster.logs import shown_in
 from dv_maintenance.dagster.observed import observe_after
 from dv_maintenance.dagster.resources import SparkParam, engine_of
 from dv_maintenance.dagster.run_config import DRY_RUN
-from dv_maintenance.service.night import NightTable, Window, by_policy, clock, opened_at, work_through
+from dv_maintenance.service.night import NightTable, Window, by_policy, opened_at, work_through
 from dv_maintenance.service.tables_file import TableSettings
+from dv_maintenance.units import epoch_millis
 
 _SINCE = "waiting_since"
 
@@ -72,7 +73,7 @@ def build_dv_night(
             plan_of = partial(
                 by_policy, downstream=lambda table, at: reads_downstream(context.instance, graph, table, at)
             )
-            spent = _spent(context, opened_at(window, clock()))
+            spent = _spent(context, opened_at(window, epoch_millis()))
             for found in work_through(
                 watched, started, window=window, budget=budget, plan_of=plan_of, waiting=waiting, spent=spent
             ):

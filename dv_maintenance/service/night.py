@@ -49,7 +49,6 @@ __all__ = [
     "PlanOf",
     "Window",
     "by_policy",
-    "clock",
     "opened_at",
     "work_through",
 ]
@@ -84,11 +83,6 @@ class NightTable:
     waited_since: int | None = None
 
 
-def clock() -> int:
-    """Epoch milliseconds."""
-    return epoch_millis()
-
-
 def by_policy(
     watched: TableSettings,
     table: Table,
@@ -102,7 +96,7 @@ def by_policy(
     downstream : returns the reads of a table by downstream assets, if an orchestrator knows them.
     """
     # Of a time to come, reads are known as far as now.
-    until = min(now, clock())
+    until = min(now, epoch_millis())
     reads, warnings = reads_now(watched, lambda at: downstream(watched, at))(until)
     if until == now:
         for warning in warnings:
@@ -124,7 +118,7 @@ def work_through(
     *,
     window: Window | None,
     budget: int | None,
-    now: Callable[[], int] = clock,
+    now: Callable[[], int] = epoch_millis,
     plan_of: PlanOf = by_policy,
     waiting: Mapping[str, int] | None = None,
     spent: float = 0.0,

@@ -15,9 +15,9 @@ import pyarrow.compute as pc
 
 from dv_maintenance.maintenance.health import health
 from dv_maintenance.maintenance.scheduling.window import DAYS
-from dv_maintenance.service.night import clock
 from dv_maintenance.tables import open_table
 from dv_maintenance.testing.delta_builder import DeltaBuilder
+from dv_maintenance.units import epoch_millis
 
 SCRIPT = """
 import asyncio, json
@@ -108,7 +108,7 @@ def test_a_night_and_vacuums(in_airflow: Callable[[str], str], tmp_path: Path) -
     clean.append(pa.table({"id": [1]}))
     for name in ("old", "older"):
         # The first deletion vector is unneeded since ten days.
-        old = table(tmp_path, name, lambda: clock() - 10 * 86_400_000)
+        old = table(tmp_path, name, lambda: epoch_millis() - 10 * 86_400_000)
         old.delete(lambda rows: pc.less(rows["id"], 500))
     (tmp_path / "vacuums.yaml").write_text("tables: [{path: old}, {path: a}, {path: gone}, {path: older}]\n")
     (tmp_path / "short.yaml").write_text("name: short\nbudget: 1ms\ntables: [{path: c}]\n")

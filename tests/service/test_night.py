@@ -21,11 +21,11 @@ from dv_maintenance.errors import StorageError
 from dv_maintenance.maintenance.execution import batches
 from dv_maintenance.maintenance.health import health
 from dv_maintenance.service import night
-from dv_maintenance.service.night import Window, by_policy, clock, work_through
+from dv_maintenance.service.night import Window, by_policy, work_through
 from dv_maintenance.service.tables_file import TableSettings, WatchConfig
 from dv_maintenance.tables import open_table
 from dv_maintenance.testing.delta_builder import DeltaBuilder
-from dv_maintenance.units import parse_instant
+from dv_maintenance.units import epoch_millis, parse_instant
 
 NIGHT = Window.model_validate({"start": "01:00", "length": "1h"})
 AT = parse_instant("2026-11-23T01:00:00Z")
@@ -155,7 +155,7 @@ def test_an_error_says_what_was_done_before(tmp_path: Path, monkeypatch: pytest.
 
 def test_a_deadline_to_come_is_known_and_waits(make: Make) -> None:
     table = make("one", policy={"erase_within": "30d", "reads_per_day": 0.001})
-    found = run(table, at=clock(), window=None)["one"]
+    found = run(table, at=epoch_millis(), window=None)["one"]
     assert with_dvs(table) == 1
     assert found.outcome.reason.startswith("Kept: readers have paid 0.0 of its cost so far; it must be done by ")
     assert found.waited_since is None
@@ -164,7 +164,7 @@ def test_a_deadline_to_come_is_known_and_waits(make: Make) -> None:
 
 def test_a_deadline_that_is_near_is_kept(make: Make) -> None:
     table = make("one", policy={"erase_within": "30d", "reads_per_day": 0.001})
-    run(table, at=clock() + 19 * 86_400_000, window=None)
+    run(table, at=epoch_millis() + 19 * 86_400_000, window=None)
     assert with_dvs(table) == 0
 
 
@@ -213,7 +213,7 @@ def test_what_is_slower_than_everything_before_is_stopped_before_the_end(
     slow, other = (make(name, policy=QUICK) for name in ("slow", "other"))
     before = {path: path.read_bytes() for path in (tmp_path / "slow").rglob("*") if path.is_file()}
     began = time.monotonic()
-    found = run(slow, other, budget=2_000, now=clock, window=None, engine=Slow, plan_of=nearly_free)
+    found = run(slow, other, budget=2_000, now=epoch_millis, window=None, engine=Slow, plan_of=nearly_free)
     assert len(ends) == 1
     assert began < ends[0] <= began + 2.0
     assert {path: path.read_bytes() for path in (tmp_path / "slow").rglob("*") if path.is_file()} == before
@@ -246,7 +246,7 @@ def test_steps_committed_before_the_end_stay_committed(tmp_path: Path, monkeypat
             return (super() if len(runs) == 1 else Slow()).run(*args, **options)
 
     watched = TableSettings.model_validate({"path": str(tmp_path / "t"), "policy": QUICK})
-    found = run(watched, budget=2_000, now=clock, window=None, engine=SlowAtLast, plan_of=nearly_free)["t"]
+    found = run(watched, budget=2_000, now=epoch_millis, window=None, engine=SlowAtLast, plan_of=nearly_free)["t"]
     assert len(runs) == 2
     assert found.outcome.numbers["steps"] == 1
     assert found.outcome.numbers["steps_waiting"] == 1
