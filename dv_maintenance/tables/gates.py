@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from dv_maintenance.errors import VerificationError, located
 from dv_maintenance.storage.failures import name_taken
 from dv_maintenance.storage.rehearsal import Rehearsal
+from dv_maintenance.tables.parallel import in_parallel
 from dv_maintenance.tables.registry import known_format
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.table import Replacement, Table
     from dv_maintenance.tables.work import OutputFile
 
-_HEAD_THREADS: Final = 16
 # Names of versions: Delta, Iceberg, Lance, Paimon.
 _VERSION: Final = re.compile(r"\d{20}\.json|v\d+(?:\.gz)?\.metadata\.json|\d+\.manifest|snapshot-\d+")
 
@@ -110,8 +109,7 @@ def not_stored(storage: Storage, outputs: Sequence[OutputFile]) -> str | None:
             return f"the new file {path} does not exist"
         return None if found.size == output.size else f"the new file {path} has {found.size} bytes, not {output.size}"
 
-    with ThreadPoolExecutor(_HEAD_THREADS) as pool:
-        return next(filter(None, pool.map(problem, outputs)), None)
+    return next(filter(None, in_parallel(storage, outputs, problem)), None)
 
 
 def wrong(base: Snapshot, what: str) -> VerificationError:

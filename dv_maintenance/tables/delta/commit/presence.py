@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from dv_maintenance.storage import RawName
 from dv_maintenance.tables.delta.rows.tasks import dv_ref
+from dv_maintenance.tables.parallel import in_parallel
 from dv_maintenance.units import first_few
 
 if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
     from dv_maintenance.tables.delta.commit.live_file import LiveFile
 
-_HEAD_THREADS: Final = 16
 _SHOWN: Final = 5
 _DV_FRAME: Final = 8  # bytes around a bitmap in its file: size word and checksum
 
@@ -51,8 +50,7 @@ def presence_of(storage: Storage, files: Iterable[LiveFile], *, data: bool = Tru
             path = storage.path_of_uri(ref.uri)
             least[path] = max(least.get(path, 0), (ref.offset or 0) + ref.size + _DV_FRAME)
     paths = [*exact, *(path for path in least if path not in exact)]
-    with ThreadPoolExecutor(_HEAD_THREADS) as pool:
-        found = dict(zip(paths, pool.map(storage.info, paths), strict=True))
+    found = dict(zip(paths, in_parallel(storage, paths, storage.info), strict=True))
     wrong = {
         path: f"{path} has {info.size} bytes, but the log says {'' if path in exact else 'at least '}"
         f"{exact.get(path, least.get(path))}"

@@ -20,7 +20,6 @@ from __future__ import annotations
 import stat
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -58,6 +57,7 @@ from dv_maintenance.tables.delta.vacuum.watermark import (
 from dv_maintenance.tables.expiring import by_day
 from dv_maintenance.tables.guard import VACUUM_DEFAULTS, VacuumRequest
 from dv_maintenance.tables.model import ExpiredFile, ExpiringFiles
+from dv_maintenance.tables.parallel import in_parallel
 from dv_maintenance.tables.reach.needed import Needed
 from dv_maintenance.tables.reach.retention import applied_retention
 from dv_maintenance.tables.reach.unneeded import KnownFile, divided, unneeded
@@ -70,7 +70,6 @@ if TYPE_CHECKING:
 
 FOREIGN = "hidden, foreign or of another table"
 YOUNG = "younger than the retention"
-_STAT_THREADS = 16
 _PAGE = 1000
 
 
@@ -343,9 +342,7 @@ def _stat(storage: Storage, paths: Sequence[str], seen: Mapping[str, FileInfo]) 
                 yield info
         return
     yield from (seen[path] for path in paths if path in seen)
-    if rest := [path for path in paths if path not in seen]:
-        with ThreadPoolExecutor(_STAT_THREADS) as pool:
-            yield from filter(None, pool.map(storage.info, rest))
+    yield from filter(None, in_parallel(storage, [path for path in paths if path not in seen], storage.info))
 
 
 def _stat_local(storage: Storage, path: str) -> FileInfo | None:
