@@ -8,14 +8,15 @@ import re
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from threading import Barrier, BrokenBarrierError, Thread
+from threading import Barrier, BrokenBarrierError
 from urllib.parse import urlsplit
 from uuid import uuid4
 
 import pyarrow as pa
 import pytest
+from support.served import served
 
 from dv_maintenance.cli import main
 from dv_maintenance.dv import DeletionVector
@@ -95,17 +96,8 @@ def proxy(target: str, kind: str, meet: Barrier | None = None) -> Iterator[tuple
 
         do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = forward  # noqa: N815 - the server's names
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}", puts
-    finally:
-        server.shutdown()
-        server.server_close()
+    with served(Handler) as url:
+        yield url, puts
 
 
 @pytest.fixture(autouse=True)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import errno
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler
 
 import pyarrow as pa
 import pytest
+from support.served import served
 
 from dv_maintenance import cli
 from dv_maintenance.errors import StorageError
@@ -34,13 +34,8 @@ def port() -> Iterator[int]:
             self.end_headers()
             self.wfile.write(body)
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = HTTPServer(("127.0.0.1", 0), Answers)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield server.server_port
-    server.shutdown()
+    with served(Answers) as url:
+        yield int(url.rsplit(":", 1)[1])
 
 
 # The URI, options, the exit code, what is said, and what to do.

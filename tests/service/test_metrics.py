@@ -7,12 +7,12 @@ import os
 import re
 import stat
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pytest
+from support.served import served
 
 from dv_maintenance.errors import StorageError, UsageError
 from dv_maintenance.service.lake import LakeTable
@@ -106,14 +106,8 @@ def gateway() -> Iterator[tuple[str, list[Any]]]:
             self.send_response(400 if "bad" in self.path else 200)
             self.end_headers()
 
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    server = HTTPServer(("127.0.0.1", 0), Handler)
-    Thread(target=server.serve_forever, daemon=True).start()
-    yield f"127.0.0.1:{server.server_port}", seen
-    server.shutdown()
-    server.server_close()
+    with served(Handler) as url:
+        yield url.removeprefix("http://"), seen
 
 
 def test_a_push_replaces_the_group_of_the_job(gateway: tuple[str, list[Any]]) -> None:

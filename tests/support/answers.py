@@ -6,10 +6,11 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
+
+from support.served import served
 
 __all__ = ["PAGE", "Answers", "Request", "answering"]
 
@@ -78,15 +79,5 @@ def answering(answer: Callable[[Request], Answer]) -> Iterator[Answers]:
             self.end_headers()
             self.wfile.write(sent)
 
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    answers.url = f"http://127.0.0.1:{server.server_address[1]}"
-    Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
-    try:
+    with served(Handler) as answers.url:
         yield answers
-    finally:
-        server.shutdown()
-        server.server_close()

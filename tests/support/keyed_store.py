@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from email.utils import formatdate
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
+from http.server import BaseHTTPRequestHandler
 from typing import ClassVar
 from urllib.parse import parse_qs, unquote, urlsplit
+
+from support.served import served
 
 __all__ = ["KeyedStore", "keyed_store"]
 
@@ -94,19 +95,9 @@ class _Handler(BaseHTTPRequestHandler):
         if self.command != "HEAD":
             self.wfile.write(data)
 
-    def log_message(self, *_: object) -> None:
-        pass
-
 
 @contextmanager
 def keyed_store() -> Iterator[KeyedStore]:
     made = KeyedStore()
-    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Bound", (_Handler,), {"store": made}))
-    server.daemon_threads = True
-    made.url = f"http://127.0.0.1:{server.server_port}"
-    Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-    try:
+    with served(_Handler, store=made) as made.url:
         yield made
-    finally:
-        server.shutdown()
-        server.server_close()

@@ -11,12 +11,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from threading import RLock, Thread
+from threading import RLock
 from typing import Any, ClassVar
 from urllib.parse import parse_qsl, unquote, urlsplit
 from uuid import NAMESPACE_URL, uuid5
+
+from support.served import served
 
 __all__ = ["TOKEN", "Unity", "unity"]
 
@@ -267,9 +269,6 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(data)
 
-    def log_message(self, *_: object) -> None:
-        pass
-
 
 _REFUSED = {
     "unknown": "CommitStateUnknownException",
@@ -282,16 +281,8 @@ _REFUSED = {
 @contextmanager
 def unity() -> Iterator[Unity]:
     made = Unity()
-    handler = type("Bound", (_Handler,), {"made": made})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    made.url = f"http://127.0.0.1:{server.server_port}"
-    thread = Thread(target=server.serve_forever, args=(0.01,), daemon=True)
-    thread.start()
-    try:
+    with served(_Handler, made=made) as made.url:
         yield made
-    finally:
-        server.shutdown()
-        server.server_close()
 
 
 def error(kind: str, message: str) -> tuple[int, dict[str, Any]]:
