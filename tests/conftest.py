@@ -19,7 +19,7 @@ import pytest
 from effort import examples
 from golden_tables import NotThere
 from hypothesis import settings
-from support.object_stores import AZURITE, S3PROXY, Store, azurite, s3proxy
+from support.object_stores import AZURITE, KEYS, S3PROXY, Store, azurite, s3proxy
 from support.places import CLASSES, GOLDEN, ICEBERG, JARS, JUDGED_SPARK, PAIMON, PYPAIMON, SQLITE
 from support.real_unity import UC_SERVER, RealUnity, real_unity
 from support.sessions import CHEAP
@@ -204,13 +204,12 @@ def s3() -> Iterator[Store]:
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()
-    keys = {"aws_access_key_id": "test", "aws_secret_access_key": "secret-of-the-test"}
-    boto3.client("s3", endpoint_url=f"http://{host}:{port}", region_name="us-east-1", **keys).create_bucket(
+    boto3.client("s3", endpoint_url=f"http://{host}:{port}", region_name="us-east-1", **KEYS).create_bucket(
         Bucket="lake"
     )
     yield (
         "s3://lake",
-        {"aws_endpoint": f"http://{host}:{port}", "aws_region": "us-east-1", "allow_http": "true", **keys},
+        {"aws_endpoint": f"http://{host}:{port}", "aws_region": "us-east-1", "allow_http": "true", **KEYS},
     )
     server.stop()
 

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from support.managed import ALL, ManagedBackend
+from support.object_stores import KEYS
 from support.real_unity import RealUnity
 from support.unity import TOKEN, Unity, unity
 
+from dv_maintenance.catalogs import glue
 from dv_maintenance.catalogs import unity as catalog
 from dv_maintenance.tables.delta.commit import publish
 from dv_maintenance.testing.delta_builder import DeltaBuilder
@@ -79,3 +83,34 @@ def delta_table(tmp_path: Path) -> str:
     builder.append(pa.table({"id": range(10)}))
     builder.delete(lambda rows: pa.array([row < 4 for row in rows["id"].to_pylist()]))
     return str(tmp_path / "tables" / "orders")
+
+
+@pytest.fixture
+def own_keys(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    for each in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(each)
+    for name, key in KEYS.items():
+        monkeypatch.setenv(name.upper(), key)
+    monkeypatch.setenv("AWS_CONFIG_FILE", "/nowhere")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nowhere")
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    for each in (glue._client, glue._session):
+        each.cache_clear()
+    yield
+    for each in (glue._client, glue._session):
+        each.cache_clear()
+
+
+@pytest.fixture
+def shop(s3: tuple[str, dict[str, str]], own_keys: None, catalogs: Callable[..., None]) -> Iterator[Any]:
+    """A client of the emulator, whose database ``shop`` the catalog ``glue`` has."""
+    import boto3
+
+    endpoint = s3[1]["aws_endpoint"]
+    client = boto3.client("glue", endpoint_url=endpoint, region_name="us-east-1")
+    client.create_database(DatabaseInput={"Name": "shop"})
+    catalogs(glue={"type": "glue", "region": "us-east-1", "endpoint": endpoint})
+    yield client
+    for each in client.get_tables(DatabaseName="shop")["TableList"]:
+        client.delete_table(DatabaseName="shop", Name=each["Name"])
+    client.delete_database(Name="shop")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.answers import Answers, Request, answering
+from support.object_stores import KEYS
 
 from dv_maintenance.catalogs import glue
 from dv_maintenance.catalogs.glue import Settings, listed, located, vend
@@ -27,39 +27,8 @@ from dv_maintenance.tables import open_table
 from dv_maintenance.tables.find import FoundTable
 from dv_maintenance.testing.catalogs import CatalogCase, CatalogContract
 
-SECRET = "secret-of-the-test"
+SECRET = KEYS["aws_secret_access_key"]
 DELTA = {"spark.sql.sources.provider": "delta"}
-
-
-@pytest.fixture
-def own_keys(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    for each in [name for name in os.environ if name.startswith("AWS_")]:
-        monkeypatch.delenv(each)
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
-    monkeypatch.setenv("AWS_CONFIG_FILE", "/nowhere")
-    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nowhere")
-    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    for each in (glue._client, glue._session):
-        each.cache_clear()
-    yield
-    for each in (glue._client, glue._session):
-        each.cache_clear()
-
-
-@pytest.fixture
-def lake(s3: tuple[str, dict[str, str]], own_keys: None, catalogs: Callable[..., None]) -> Iterator[Any]:
-    """A client of the emulator, whose database ``shop`` the catalog ``glue`` has."""
-    import boto3
-
-    endpoint = s3[1]["aws_endpoint"]
-    client = boto3.client("glue", endpoint_url=endpoint, region_name="us-east-1")
-    client.create_database(DatabaseInput={"Name": "shop"})
-    catalogs(glue={"type": "glue", "region": "us-east-1", "endpoint": endpoint})
-    yield client
-    for each in client.get_tables(DatabaseName="shop")["TableList"]:
-        client.delete_table(DatabaseName="shop", Name=each["Name"])
-    client.delete_database(Name="shop")
 
 
 def add(client: Any, name: str, place: str, parameters: dict[str, str], path: str = "", **more: Any) -> None:
@@ -69,13 +38,13 @@ def add(client: Any, name: str, place: str, parameters: dict[str, str], path: st
 
 
 def test_a_table_in_s3_is_maintained_by_name(
-    lake: Any, s3: tuple[str, dict[str, str]], delta_table: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    shop: Any, s3: tuple[str, dict[str, str]], delta_table: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     """With the keys that boto3 finds."""
     place = f"{s3[0]}/{tmp_path.name}/orders"
     for each in (path for path in Path(delta_table).rglob("*") if path.is_file()):
         Storage(place, s3[1]).put(str(each.relative_to(delta_table)), each.read_bytes())
-    add(lake, "orders", "s3://w/shop.db/orders-__PLACEHOLDER__", DELTA, path=place.replace("s3:", "s3a:"))
+    add(shop, "orders", "s3://w/shop.db/orders-__PLACEHOLDER__", DELTA, path=place.replace("s3:", "s3a:"))
     reach = [f"--storage-option={key}={s3[1][key]}" for key in ("aws_endpoint", "allow_http")]
     assert main(["purge", "glue.shop.orders", "--engine", "local", *reach]) == 0, capsys.readouterr()
     assert main(["health", "glue.shop.orders", "--json", *reach]) == 0
@@ -86,7 +55,7 @@ def test_a_table_in_s3_is_maintained_by_name(
 
 
 def test_keys_of_a_profile_reach_the_files(
-    lake: Any,
+    shop: Any,
     s3: tuple[str, dict[str, str]],
     catalogs: Callable[..., None],
     monkeypatch: pytest.MonkeyPatch,
@@ -95,12 +64,12 @@ def test_keys_of_a_profile_reach_the_files(
     """Which the store does not find by itself."""
     place = f"{s3[0]}/{tmp_path.name}/orders"
     Storage(place, s3[1]).put("_delta_log/kept", b"1")
-    add(lake, "orders", place, DELTA)
+    add(shop, "orders", place, DELTA)
     (tmp_path / "credentials").write_text(f"[work]\naws_access_key_id = test\naws_secret_access_key = {SECRET}\n")
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
     for each in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(each)
-    settings = Settings(type="glue", profile="work", region="us-east-1", endpoint=lake.meta.endpoint_url)
+    settings = Settings(type="glue", profile="work", region="us-east-1", endpoint=shop.meta.endpoint_url)
     reach = {key: s3[1][key] for key in ("aws_endpoint", "allow_http")}
     storage = located("glue.shop.orders", settings, reach)[1].storage
     assert storage.get("_delta_log/kept") == b"1"
@@ -108,21 +77,21 @@ def test_keys_of_a_profile_reach_the_files(
     assert vend(storage.options)["secret_access_key"] == SECRET
 
 
-def test_a_local_table_needs_no_keys(lake: Any, delta_table: str) -> None:
-    add(lake, "orders", f"file://{delta_table}", DELTA)
+def test_a_local_table_needs_no_keys(shop: Any, delta_table: str) -> None:
+    add(shop, "orders", f"file://{delta_table}", DELTA)
     table = open_table("glue.shop.orders")
     assert (table.version(), table.storage.options) == (2, {"aws_region": "us-east-1"})
 
 
-def test_a_database_is_listed(lake: Any) -> None:
-    add(lake, "orders", "s3://b/orders", DELTA)
-    add(lake, "a.b", "s3://b/ab", {"table_type": "PAIMON"})
-    add(lake, "ice", "s3://b/ice", {"table_type": "ICEBERG", "metadata_location": "s3://b/m"})
-    add(lake, "plain", "s3://b/plain", {"classification": "csv"})
-    lake.create_table(DatabaseName="shop", TableInput={"Name": "v", "TableType": "VIRTUAL_VIEW"})
+def test_a_database_is_listed(shop: Any) -> None:
+    add(shop, "orders", "s3://b/orders", DELTA)
+    add(shop, "a.b", "s3://b/ab", {"table_type": "PAIMON"})
+    add(shop, "ice", "s3://b/ice", {"table_type": "ICEBERG", "metadata_location": "s3://b/m"})
+    add(shop, "plain", "s3://b/plain", {"classification": "csv"})
+    shop.create_table(DatabaseName="shop", TableInput={"Name": "v", "TableType": "VIRTUAL_VIEW"})
     link = {"CatalogId": "123456789012", "DatabaseName": "shop", "Name": "orders"}
-    lake.create_table(DatabaseName="shop", TableInput={"Name": "link", "TargetTable": link})
-    settings = Settings(type="glue", region="us-east-1", endpoint=lake.meta.endpoint_url)
+    shop.create_table(DatabaseName="shop", TableInput={"Name": "link", "TargetTable": link})
+    settings = Settings(type="glue", region="us-east-1", endpoint=shop.meta.endpoint_url)
     known = sorted(listed("glue.shop", settings))
     assert known == [
         FoundTable("`a.b`", "paimon"),
@@ -138,14 +107,14 @@ def test_a_database_is_listed(lake: Any) -> None:
     assert located("glue.shop.link", settings, {})[1].storage.uri == "s3://b/orders"
 
 
-def test_a_table_created_again_has_another_identity(lake: Any) -> None:
-    settings = Settings(type="glue", region="us-east-1", endpoint=lake.meta.endpoint_url)
+def test_a_table_created_again_has_another_identity(shop: Any) -> None:
+    settings = Settings(type="glue", region="us-east-1", endpoint=shop.meta.endpoint_url)
     made = []
     for _ in range(2):
-        add(lake, "orders", "s3://b/orders", DELTA)
+        add(shop, "orders", "s3://b/orders", DELTA)
         handle: Any = located("glue.shop.orders", settings, {})[1].catalog
         made.append((handle.name, handle.identity))
-        lake.delete_table(DatabaseName="shop", Name="orders")
+        shop.delete_table(DatabaseName="shop", Name="orders")
     assert made[0] != made[1]
     assert made[0][0] == "glue.shop.orders"
 
@@ -218,9 +187,9 @@ def test_without_boto3_the_extra_is_named(own_keys: None, monkeypatch: pytest.Mo
 
 class TestContract(CatalogContract):
     @pytest.fixture
-    def case(self, lake: Any, delta_table: str) -> CatalogCase:
-        add(lake, "orders", f"file://{delta_table}", DELTA)
-        add(lake, "plain", "s3://b/plain", {"classification": "csv"})
-        given = {"region": "us-east-1", "endpoint": lake.meta.endpoint_url}
+    def case(self, shop: Any, delta_table: str) -> CatalogCase:
+        add(shop, "orders", f"file://{delta_table}", DELTA)
+        add(shop, "plain", "s3://b/plain", {"classification": "csv"})
+        given = {"region": "us-east-1", "endpoint": shop.meta.endpoint_url}
         nowhere = {**given, "endpoint": "http://127.0.0.1:9"}
         return CatalogCase("glue", given, "shop", "orders", (SECRET,), nowhere)

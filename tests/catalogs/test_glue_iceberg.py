@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -15,7 +15,6 @@ import pyarrow as pa
 import pytest
 from support.iceberg_pointers import iceberg_table, newest_of
 
-from dv_maintenance.catalogs import glue
 from dv_maintenance.catalogs.glue import Settings, listed
 from dv_maintenance.cli import main
 from dv_maintenance.dml.delete import delete
@@ -71,18 +70,11 @@ class Lake:
 
 
 @pytest.fixture
-def lake(
-    s3: tuple[str, dict[str, str]], monkeypatch: pytest.MonkeyPatch, catalogs: Callable[..., None]
-) -> Iterator[Lake]:
-    import boto3
+def lake(s3: tuple[str, dict[str, str]], shop: Any, monkeypatch: pytest.MonkeyPatch) -> Lake:
     from moto.core.exceptions import JsonRESTError
     from moto.glue.responses import GlueResponse
 
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret-of-the-test")
-    endpoint = s3[1]["aws_endpoint"]
-    client = boto3.client("glue", endpoint_url=endpoint, region_name="us-east-1")
-    made, real = Lake(client, endpoint), GlueResponse.update_table
+    made, real = Lake(shop, s3[1]["aws_endpoint"]), GlueResponse.update_table
 
     class LostError(JsonRESTError):
         code = 500
@@ -105,14 +97,7 @@ def lake(
         return answer
 
     monkeypatch.setattr(GlueResponse, "update_table", update_table)
-    client.create_database(DatabaseInput={"Name": "shop"})
-    catalogs(glue={"type": "glue", "region": "us-east-1", "endpoint": endpoint})
-    for each in (glue._client, glue._session):
-        each.cache_clear()
-    yield made
-    for each in client.get_tables(DatabaseName="shop")["TableList"]:
-        client.delete_table(DatabaseName="shop", Name=each["Name"])
-    client.delete_database(Name="shop")
+    return made
 
 
 @pytest.fixture

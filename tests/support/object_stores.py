@@ -19,7 +19,7 @@ from pathlib import Path
 
 from support.places import ROOT
 
-__all__ = ["AZURITE", "S3PROXY", "Store", "azurite", "s3proxy", "serving"]
+__all__ = ["AZURITE", "KEYS", "S3PROXY", "Store", "azurite", "s3proxy", "serving"]
 
 Store = tuple[str, dict[str, str]]
 """The URI of a bucket, and the storage options that reach it."""
@@ -29,6 +29,8 @@ AZURITE = _STORES / "azurite-3.37.0" / "node_modules" / ".bin" / "azurite-blob"
 S3PROXY = _STORES / "s3proxy-2.9.0" / "s3proxy-2.9.0-jar-with-dependencies.jar"
 
 _BUCKET = "lake"
+KEYS = {"aws_access_key_id": "test", "aws_secret_access_key": "secret-of-the-test"}
+"""Of every S3 here."""
 _PATIENCE = 60
 
 # The emulator's account, the same everywhere: no secret.
@@ -56,13 +58,12 @@ def azurite(home: Path) -> Iterator[Store]:
 @contextmanager
 def s3proxy(home: Path) -> Iterator[Store]:
     """S3Proxy, with a folder as its bucket. It looks, then writes: two conditional puts at once can both succeed."""
-    keys = {"aws_access_key_id": "test", "aws_secret_access_key": "secret-of-the-test"}
     (home / "buckets" / _BUCKET).mkdir(parents=True)
     settings = {
         "s3proxy.endpoint": "http://127.0.0.1:0",
         "s3proxy.authorization": "aws-v2-or-v4",
-        "s3proxy.identity": keys["aws_access_key_id"],
-        "s3proxy.credential": keys["aws_secret_access_key"],
+        "s3proxy.identity": KEYS["aws_access_key_id"],
+        "s3proxy.credential": KEYS["aws_secret_access_key"],
         "s3proxy.ignore-unknown-headers": "true",
         "jclouds.provider": "filesystem-nio2",
         "jclouds.filesystem.basedir": str(home / "buckets"),
@@ -72,7 +73,7 @@ def s3proxy(home: Path) -> Iterator[Store]:
     started = r"Started ServerConnector.*\{127\.0\.0\.1:(\d+)\}"
     with serving([*java, "--properties", "s3proxy.conf"], home, started) as port:
         endpoint = {"aws_endpoint": f"http://127.0.0.1:{port}", "aws_region": "us-east-1", "allow_http": "true"}
-        yield f"s3://{_BUCKET}", {**endpoint, **keys}
+        yield f"s3://{_BUCKET}", {**endpoint, **KEYS}
 
 
 @contextmanager

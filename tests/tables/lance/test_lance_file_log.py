@@ -7,7 +7,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 from dv_maintenance.dv import DeletionVector
@@ -25,27 +24,9 @@ from dv_maintenance.testing.file_logs import check_steps, check_windows
 from dv_maintenance.testing.history import InterferingEngine, TableHistory
 
 
-def rows(start: int, count: int) -> pa.Table:
-    return pa.table({"id": pa.array(range(start, start + count), pa.int64()), "v": pa.array([0.5] * count)})
-
-
 @pytest.fixture(scope="module")
-def eventful(pylance: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> LanceTable:
-    """A table that everything was done to."""
-    path = str(tmp_path_factory.mktemp("lance") / "t")
-    dataset = pylance.write_dataset(rows(0, 30), path, max_rows_per_file=10)
-    dataset.insert(rows(30, 10))
-    for condition in ("id in (1, 2, 11)", "id in (3, 12)", "id < 0", "id between 20 and 29"):
-        dataset.delete(condition)
-    dataset.update({"v": "2.0"}, where="id = 4")
-    dataset.create_scalar_index("id", "BTREE")
-    dataset.add_columns({"w": "id * 2"})
-    dataset.drop_columns(["w"])
-    dataset.update_config({"team": "a"})
-    dataset.optimize.compact_files()
-    pylance.dataset(path, version=4).restore()
-    pylance.write_dataset(rows(0, 5), path, mode="overwrite")
-    return LanceTable(Storage(path))
+def table(eventful: Path) -> LanceTable:
+    return LanceTable(Storage(str(eventful)))
 
 
 @pytest.fixture
@@ -62,11 +43,11 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return names
 
 
-def test_every_operation(eventful: LanceTable) -> None:
-    newest = eventful.version()
-    check_windows(eventful, range(1, newest + 1))
-    log = eventful.file_log(eventful.snapshot(), 0)
-    history = {entry.version: entry for entry in eventful.history()}
+def test_every_operation(table: LanceTable) -> None:
+    newest = table.version()
+    check_windows(table, range(1, newest + 1))
+    log = table.file_log(table.snapshot(), 0)
+    history = {entry.version: entry for entry in table.history()}
     assert (log.base, log.complete, len(log.commits)) == (None, True, newest)
     for number, commit in enumerate(log.commits):
         entry = history[commit.version]
@@ -80,8 +61,8 @@ def test_every_operation(eventful: LanceTable) -> None:
     assert True not in {commit.ours for commit in log.commits}
 
 
-def test_a_column_that_is_added_is_another_size_of_the_same_file(eventful: LanceTable) -> None:
-    log = eventful.file_log(eventful.snapshot(), 0)
+def test_a_column_that_is_added_is_another_size_of_the_same_file(table: LanceTable) -> None:
+    log = table.file_log(table.snapshot(), 0)
     (merge,) = [number for number, commit in enumerate(log.commits) if commit.operation == "Merge"]
     own = [row for row in log.changes.to_pylist() if row["commit"] == merge]
     sizes: dict[Any, list[int]] = {}
@@ -91,33 +72,33 @@ def test_a_column_that_is_added_is_another_size_of_the_same_file(eventful: Lance
     assert all(before < after for before, after in sizes.values())
 
 
-def test_what_no_snapshot_shows_is_no_change(eventful: LanceTable, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_no_snapshot_shows_is_no_change(table: LanceTable, monkeypatch: pytest.MonkeyPatch) -> None:
     """Such as row ids, in the record of a fragment."""
-    newest = eventful.snapshot().manifest
+    newest = table.snapshot().manifest
     unknown = b"\x98\x06\x01"  # field 99
     records = tuple(record + unknown for record in newest.fragment_records)
     before = replace(newest, version=newest.version - 1, fragment_records=records)
     monkeypatch.setattr(file_log, "manifests", lambda *_, **__: iter([before]))
-    log = eventful.file_log(eventful.snapshot(), newest.timestamp)
+    log = table.file_log(table.snapshot(), newest.timestamp)
     assert ([commit.version for commit in log.commits], log.changes.num_rows) == ([newest.version], 0)
 
 
-def test_older_manifests_are_not_read(eventful: LanceTable, read: list[str]) -> None:
-    snapshot = eventful.snapshot()
-    log = eventful.file_log(snapshot, 0)
+def test_older_manifests_are_not_read(table: LanceTable, read: list[str]) -> None:
+    snapshot = table.snapshot()
+    log = table.file_log(snapshot, 0)
     wanted = log.commits[-4]
     assert wanted.timestamp > log.commits[-5].timestamp
     read.clear()
-    found = eventful.file_log(snapshot, wanted.timestamp)
+    found = table.file_log(snapshot, wanted.timestamp)
     # The snapshot has its own; the version before the first commit is compared with it.
     newest = snapshot.version
     assert read == [manifest_name(version, snapshot.naming) for version in range(newest - 1, newest - 5, -1)]
     assert (len(found.commits), found.base, found.complete) == (4, newest - 4, True)
 
 
-def test_versions_that_were_cleaned_up(eventful: LanceTable, tmp_path: Path) -> None:
+def test_versions_that_were_cleaned_up(table: LanceTable, tmp_path: Path) -> None:
     place = tmp_path / "t"
-    storage = Storage(eventful.storage.local(""))
+    storage = Storage(table.storage.local(""))
     for info in storage.walk():
         target = place / info.path
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -135,14 +116,14 @@ def test_versions_that_were_cleaned_up(eventful: LanceTable, tmp_path: Path) -> 
     assert (log.commits, log.changes.num_rows, log.base, log.complete) == ((), 0, 6, False)
 
 
-def test_a_damaged_manifest_is_named(eventful: LanceTable, monkeypatch: pytest.MonkeyPatch) -> None:
-    snapshot = eventful.snapshot()
+def test_a_damaged_manifest_is_named(table: LanceTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    snapshot = table.snapshot()
     damaged = manifest_name(3, snapshot.naming)
     get = Storage.get
     monkeypatch.setattr(Storage, "get", lambda storage, path: get(storage, path)[: -9 if damaged in path else None])
     with pytest.raises(DamagedTableError, match=damaged) as error:
-        eventful.file_log(snapshot, 0)
-    assert (error.value.table, error.value.version) == (eventful.uri, 3)
+        table.file_log(snapshot, 0)
+    assert (error.value.table, error.value.version) == (table.uri, 3)
 
 
 def test_our_own_commits_are_marked(pylance: ModuleType, tmp_path: Path) -> None:

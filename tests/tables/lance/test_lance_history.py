@@ -9,8 +9,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import pyarrow as pa
 import pytest
+from support.lance_rows import rows
 from support.raw_manifest import manifest_file, message, newest_manifest, patch, records, without
 
 from dv_maintenance.errors import DamagedTableError, UsageError
@@ -22,32 +22,6 @@ from dv_maintenance.tables.lance.log.versions import manifest_name
 from dv_maintenance.tables.lance.snapshot import load_snapshot
 from dv_maintenance.tables.lance.table import LanceTable
 from dv_maintenance.tables.model import OldestDv
-
-
-def rows(start: int, count: int) -> pa.Table:
-    return pa.table({"id": pa.array(range(start, start + count), pa.int64()), "v": pa.array([0.5] * count)})
-
-
-@pytest.fixture(scope="module")
-def eventful(pylance: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A table that everything was done to, once."""
-    path = str(tmp_path_factory.mktemp("lance") / "t")
-    dataset = pylance.write_dataset(rows(0, 30), path, max_rows_per_file=10)  # 1
-    dataset.insert(rows(30, 10))  # 2
-    dataset.delete("id in (1, 2, 11)")  # 3
-    dataset.delete("id in (3, 12)")  # 4
-    dataset.delete("id < 0")  # 5
-    dataset.delete("id between 20 and 29")  # 6
-    dataset.update({"v": "2.0"}, where="id = 4")  # 7
-    dataset.create_scalar_index("id", "BTREE")  # 8
-    dataset.add_columns({"w": "id * 2"})  # 9
-    dataset.drop_columns(["w"])  # 10
-    dataset.update_config({"team": "a"})  # 11
-    dataset.optimize.compact_files()  # 12, 13
-    pylance.dataset(path, version=4).restore()  # 14
-    pylance.write_dataset(rows(0, 5), path, mode="overwrite")  # 15
-    return Path(path)
-
 
 # operation, data changed, files added and removed, deletion files added and removed, rows deleted by them
 EVENTS: dict[int, tuple[str, bool, int, int, int, int, int]] = {

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pytest
 from effort import sampled
 from golden_tables import names_in
+from support.lance_rows import rows
 from support.places import GOLDEN
 from support.raw_manifest import message, newest_manifest, patch, records, without
 from support.tables import lance_table as opened
@@ -143,10 +144,6 @@ def test_damaged_golden_tables_are_counted_by_their_log(golden: Path, name: str)
 
 
 # -- tables of the moment -----------------------------------------------------------------------------------------
-
-
-def rows(start: int, count: int) -> pa.Table:
-    return pa.table({"id": pa.array(range(start, start + count), pa.int64()), "v": pa.array([0.5] * count)})
 
 
 @pytest.mark.parametrize(
