@@ -369,6 +369,7 @@ def test_a_data_file_of_two_fragments(golden_copy: Callable[[str], Path]) -> Non
 def test_looking_imports_neither_lance_nor_pandas(golden: Path) -> None:
     code = """if True:
         import sys
+        from dv_maintenance.tables import open_table
         table = open_table(sys.argv[1])
         snapshot = table.snapshot()
         table.version(), table.history(), table.changes_since(1), table.oldest_dv(snapshot), table.preflight()
