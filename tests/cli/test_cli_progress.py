@@ -141,11 +141,11 @@ def test_nothing_is_shown_after_an_error(monkeypatch: pytest.MonkeyPatch) -> Non
 
     def fail() -> None:
         with Progress("purging").shown(terminal):
-            time.sleep(0.05)
+            while "purging" not in terminal.stream.getvalue():
+                time.sleep(0.01)
             raise RuntimeError
 
     with pytest.raises(RuntimeError):
         fail()
     shown = terminal.stream.getvalue()
-    assert "purging" in shown
     assert shown.endswith("\r\x1b[2K")
