@@ -129,7 +129,7 @@ def _check_repeatable(plan: Any, snapshot: Snapshot, texts: Sequence[str]) -> No
 
 
 def _refused(snapshot: Snapshot, what: str, next_step: str) -> RefusedError:
-    return RefusedError(what, table=snapshot.table, version=snapshot.version, next_step=next_step)
+    return RefusedError(what, at=snapshot, next_step=next_step)
 
 
 def _query(rows: DataFrame) -> Any:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from dv_maintenance.tables.predicate import Predicate
 
-_PENDING: Final = 1 << 20  # positions held as numbers before they are added to a bitmap
+_PENDING: Final = 1 << 20  # positions kept as numbers before they are added to a bitmap
 
 _KEYS: Final = -1  # instead of a file's index, for the bitmap of key numbers
 

@@ -15,7 +15,7 @@ from dv_maintenance.tables.model import FileKey
 from dv_maintenance.tables.work import DvRef, RewriteBin, RewriteTask, ScanTask, SourceFile
 
 _COLUMNS = ["path", "size", "physical_rows", "deleted_rows", "dv_id", "fragment_id", "dv_codec"]
-_BATCH = 65_536  # rows held as Python objects at once
+_BATCH = 65_536  # rows that are Python objects at once
 
 
 def scan_tasks(storage: Storage, snapshot: LanceSnapshot, columns: Sequence[str] | None = None) -> list[ScanTask]:
