@@ -179,7 +179,9 @@ def read_file(path: str | None) -> str | None:
 def write_file(path: str, text: str) -> None:
     """Raises UsageError if the file can't be written."""
     from dv_maintenance.errors import UsageError
+    from dv_maintenance.tables.nested import check_outside_tables
 
+    check_outside_tables(path)
     try:
         with open(path, "w", encoding="utf-8") as file:
             file.write(text)

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from dv_maintenance.errors import RefusedError, UsageError
 from dv_maintenance.tables.model import logical_type
+from dv_maintenance.tables.nested import check_outside_tables
 
 if TYPE_CHECKING:
     from dv_maintenance.tables.model import Snapshot
@@ -90,6 +91,7 @@ def check_output(output: str | None) -> None:
         raise UsageError(f"{output} has an unknown extension", next_step=f"use one of {', '.join(OUTPUTS)}")
     if os.path.isdir(output):
         raise UsageError(f"{output} is a folder", next_step="name a file")
+    check_outside_tables(output)
 
 
 def write_rows(schema: pa.Schema, batches: Iterable[pa.RecordBatch], output: str) -> int:

@@ -6,10 +6,12 @@ import os
 import tempfile
 
 from dv_maintenance.errors import UsageError
+from dv_maintenance.tables.nested import check_outside_tables
 
 
 def replace_file(path: str, text: str) -> None:
     """Write all of a file at once: a reader finds the old one or the new one. Raises UsageError."""
+    check_outside_tables(path)
     try:
         number, new = tempfile.mkstemp(prefix=".dvm-", dir=os.path.dirname(os.path.abspath(path)))
         try:

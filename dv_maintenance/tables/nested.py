@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from dv_maintenance.errors import StorageError
+from dv_maintenance.errors import StorageError, UsageError
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables.registry import detect, formats
 
@@ -79,3 +80,15 @@ def table_around(storage: Storage) -> Around | None:
             if (found := detect(Storage(place, storage.options))) is not None:
                 return Around(place, found.title)
     return None
+
+
+def check_outside_tables(file: str) -> None:
+    """Raise UsageError for a local file to write inside a table: it could replace one of the table's files, or a vacuum
+    would delete it.
+    """
+    if os.path.exists(file) and not os.path.isfile(file):
+        return  # a terminal, a pipe
+    if (around := table_around(Storage(os.path.realpath(file)))) is not None:
+        raise UsageError(
+            f"{file} is inside the {around.title} table at {around.place}", next_step="name a file outside of tables"
+        )

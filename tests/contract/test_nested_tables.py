@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import dv_maintenance as dvm
+from dv_maintenance.cli import main
 from dv_maintenance.errors import RefusedError, TableNotFoundError
 from dv_maintenance.tables.delta.vacuum.files import Scope
 from dv_maintenance.tables.nested import NestedTables
@@ -157,3 +158,17 @@ def test_a_walk_of_an_object_store() -> None:
         False,
         True,
     ]
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_no_output_replaces_a_file_of_a_table(kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made(kind, tmp_path / "t", 1)
+    (tmp_path / "link").symlink_to(tmp_path / "t")
+    data = next(path for path in files_of(tmp_path / "t") if path.suffix in {".parquet", ".lance", ".orc"})
+    before = {path: path.read_bytes() for path in files_of(tmp_path / "t")}
+    for output in (data.with_suffix(".parquet"), tmp_path / "link" / "new.csv"):
+        assert main(["read", str(tmp_path / "t"), "-o", str(output)]) == 2
+        assert f"is inside the {kind} table at file://" in capsys.readouterr().err
+    assert main(["plan", str(tmp_path / "t"), "-o", str(data)]) == 2
+    assert {path: path.read_bytes() for path in files_of(tmp_path / "t")} == before
+    assert main(["read", str(tmp_path / "t"), "-o", str(tmp_path / "new.csv")]) == 0
