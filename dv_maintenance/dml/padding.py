@@ -78,7 +78,7 @@ def _length(field: pa.Field) -> int | None:
     if length is None and _INNER_CHAR.search(_limited(field)):
         raise RefusedError(
             f"column {field.name} has CHARs in an array, a map or a struct, which Spark pads and this tool does not",
-            next_step="leave it out of the condition, or use the engine that wrote the table",
+            next_step="leave it out of the condition; UPDATE and MERGE read it anyway: use the engine that wrote it",
         )
     return length
 
