@@ -56,7 +56,7 @@ def test_history_and_read(golden_copy: Callable[[str], Path], capsys: pytest.Cap
     place = golden_copy("paimon/append_dv_part/table")
     assert main(["history", str(place)]) == 0
     assert "COMPACT" in capsys.readouterr().out
-    output = place / "rows.jsonl"
+    output = place.parent / "rows.jsonl"
     assert main(["read", str(place), "-o", str(output)]) == 0
     assert len(output.read_text().splitlines()) == 216
 
