@@ -19,6 +19,7 @@ from support.places import GOLDEN
 from support.releases import golden_params, needs_variants
 from support.tables import iceberg_table as opened
 
+from dv_maintenance.cli import main
 from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.errors import RefusedError
 from dv_maintenance.maintenance.execution.apply import purge
@@ -381,3 +382,19 @@ def test_manifests_do_not_pile_up(tmp_path: Path) -> None:
     assert rows_of(table) == rows
     backend.append(None, [(99, None, "x")])
     assert len(table.snapshot().entries.by_manifest) == 2
+
+
+@pytest.mark.parametrize("name", ["uncompressed", "UNCOMPRESSED", "lz4_raw"])
+def test_codecs_with_two_names_can_be_planned(tmp_path: Path, name: str) -> None:
+    """Arrow knows only one of them: a plan and a dry run failed, the run itself did not."""
+    builder = IcebergBuilder(str(tmp_path / "t"))
+    builder.create({"id": "long"}, properties={"write.parquet.compression-codec": name})
+    builder.append(pa.table({"id": pa.array(range(10), pa.int64())}))
+    table = [str(tmp_path / "t"), "--engine", "local"]
+    assert main(["delete", *table, "--where", "id = 3"]) == 0
+    assert [main([*verb]) for verb in (["plan", table[0]], ["purge", *table, "--dry-run"], ["purge", *table])] == [
+        0
+    ] * 3
+    (file,) = (row["path"] for row in open_table(table[0]).snapshot().files.to_pylist())
+    chunk = pq.ParquetFile(file).metadata.row_group(0).column(0)
+    assert chunk.compression == {"l": "LZ4"}.get(name[0], "UNCOMPRESSED")

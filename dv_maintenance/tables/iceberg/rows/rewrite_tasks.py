@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.iceberg.snapshot import IcebergSnapshot
 
 _CODEC: Final = "write.parquet.compression-codec"
+# Two names for one, as in Java's writers.
+_SAME: Final = {"uncompressed": "none", "lz4_raw": "lz4"}
 
 
 def rewrite_tasks(
@@ -74,7 +76,8 @@ def rewrite_tasks(
 
 def codec_of(snapshot: IcebergSnapshot, wanted: str | None = None) -> str:
     """The compression of new files. ``wanted``: unless the table's property names one."""
-    return (snapshot.properties.get(_CODEC) or wanted or "zstd").lower()
+    name = (snapshot.properties.get(_CODEC) or wanted or "zstd").lower()
+    return _SAME.get(name, name)
 
 
 def output_folder(layout: Layout, snapshot: IcebergSnapshot, path: str) -> str:
