@@ -25,6 +25,7 @@ from dv_maintenance.errors import RefusedError
 from dv_maintenance.maintenance.execution.apply import purge
 from dv_maintenance.maintenance.fsck.check import fsck
 from dv_maintenance.maintenance.read import read
+from dv_maintenance.tables import open_table
 from dv_maintenance.tables.iceberg.commit.values import encoded
 from dv_maintenance.tables.iceberg.log.history import OURS
 from dv_maintenance.tables.iceberg.log.manifests import manifests_of
