@@ -59,7 +59,7 @@ class Storage(StoredFiles):
         self.fence.check(path)
 
     def check_targets(self, paths: Iterable[str]) -> Sequence[str]:
-        """The paths, each of which is checked as by ``check_target``."""
+        """The paths, if ``check_target`` accepts all of them. Raises RefusedError."""
         paths = list(paths)
         folders: set[str] = set()
         for path in paths:

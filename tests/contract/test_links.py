@@ -36,7 +36,7 @@ BACKENDS: dict[str, tuple[Callable[[str], TableBackend], tuple[str, ...]]] = {
 
 
 def purged(kind: str, place: Path) -> TableBackend:
-    """A table of three files, two of which were rewritten without a row."""
+    """A table of three files. A purge has taken one deleted row out of two of them."""
     backend = BACKENDS[kind][0](str(place))
     backend.create()
     for number in range(3):

@@ -259,9 +259,7 @@ def test_files_without_live_rows_leave_a_table(rust: Rust, paimon_engine: Paimon
 
 
 def placed(engine: PaimonEngine, path: Path) -> list[dict[str, Any]]:
-    """The rows and their ids, in order of these. The sequence number of a row is that of a file, of which there are
-    several.
-    """
+    """The rows with their ids, by id. Sequence numbers are left out: each of a row's files has its own."""
     rows = [{name: row[name] for name in ("id", "a", "b", "_ROW_ID")} for row in engine.rows(path, lineage=True)]
     return sorted(rows, key=lambda row: row["_ROW_ID"])
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.paimon.snapshot import PaimonSnapshot
 
 _UNAWARE: Final = -1
-# Global indexes that name rows by ids, of which readers take those that there are.
+# Global indexes that name rows by their ids. Readers ignore ids of rows that are gone.
 _BY_ROW_ID: Final = ("btree", "bitmap")
 _SNAPSHOT_VERSION: Final = 3
 _MICROS: Final = 6

@@ -128,8 +128,8 @@ def races(
     actions: Mapping[str, tuple[int, Callable[[Lake], object]]],
     check: Callable[[Lake, Outcome], None],
 ) -> None:
-    """A vacuum for every ``stride``-th of its calls, in front of which each action happens. ``actions``: with the first
-    of these calls.
+    """Run each action before every ``stride``-th storage call of a vacuum, one vacuum each. ``actions``: with the number
+    of the first such call.
     """
     _, calls = interfered(copied(template, path / "quiet"))
     for name, (first, action) in actions.items():

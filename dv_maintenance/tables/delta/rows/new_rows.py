@@ -88,7 +88,7 @@ def _invariant(text: Any, snapshot: DeltaSnapshot, column: str) -> str:
         return str(orjson.loads(text)["expression"]["expression"])
     except (ValueError, KeyError, TypeError):
         raise DamagedTableError(
-            f"the invariant of column {column} is no expression",
+            f"the invariant of column {column} is not an expression",
             table=snapshot.table,
             version=snapshot.version,
             next_step="correct the column's delta.invariants with the table's engine",

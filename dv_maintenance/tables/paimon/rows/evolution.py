@@ -145,7 +145,7 @@ def barred(snapshot: PaimonSnapshot) -> dict[str, Any]:
 
 
 def _shared(parts: pa.Table) -> pa.StringArray:
-    """The anchors of which a file has rows that they don't have."""
+    """Anchors whose rows share a file with rows of other anchors."""
     if not parts.num_rows:
         return strings([])
     ends = pc.add(parts["first_row_id"], parts["physical_rows"])
