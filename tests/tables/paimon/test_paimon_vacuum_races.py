@@ -128,8 +128,8 @@ def races(
     actions: Mapping[str, tuple[int, Callable[[Lake], object]]],
     check: Callable[[Lake, Outcome], None],
 ) -> None:
-    """Run each action before every ``stride``-th storage call of a vacuum, one vacuum each. ``actions``: with the number
-    of the first such call.
+    """Run each action before every ``stride``-th storage call of a vacuum, one vacuum each. ``actions``: with the
+    number of the first such call.
     """
     _, calls = interfered(copied(template, path / "quiet"))
     for name, (first, action) in actions.items():
