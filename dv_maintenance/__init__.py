@@ -87,7 +87,7 @@ __version__ = "0.2.0"
 logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 _HOMES = {
-    # dg looks for components here. The second is the first's old name, which is no part of `__all__`.
+    # dg looks for components here. The second is the first's old name, which is not in `__all__`.
     "DvMaintainedTablesComponent": "dv_maintenance.dagster.component",
     "DvMaintainedTables": "dv_maintenance.dagster.component",
     "LocalEngine": "dv_maintenance.engine.local",

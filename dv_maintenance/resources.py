@@ -40,7 +40,7 @@ _SAID: Final = {
 def out_of_resources(error: BaseException, subject: str | None = None) -> OutOfResourcesError | None:
     """The error for what the system refused, ``None`` if ``error`` is about something else. ``subject``: what was read.
 
-    A single request for more memory than the machine has is no scarcity: damaged bytes claim such sizes.
+    A single request for more memory than the machine has is not scarcity: damaged bytes claim such sizes.
     """
     what = _refused(error)
     if what is None:

@@ -54,8 +54,8 @@ if TYPE_CHECKING:
     class _Keys(BaseModel):
         folders: Any
 else:
-    # The keys of the file, as plain data: WatchConfig checks them. A default that is no scalar is one that Dagster does
-    # not pass on.
+    # The keys of the file, as plain data: WatchConfig checks them. Dagster does not pass on a default that is not a
+    # scalar.
     _Key = Annotated[Any, dg.Resolver(_rendered, model_field_type=Any)]
     _Keys = create_model(
         "_Keys", **{key: (_Key, Field(default=(), repr=False)) for key in WatchConfig.model_fields if key != "name"}

@@ -49,7 +49,7 @@ class _Leaf:
 
     width : bytes of a value, ``None`` if they vary.
     deepest : its highest repetition and definition level.
-    cut : whether a bound was seen that is no whole value.
+    cut : whether a bound was seen that is not a whole value.
     """
 
     __slots__ = ("_column", "cut", "deepest", "type", "width")
@@ -99,7 +99,7 @@ def check_footer(data: bytes, metadata: Any) -> list[set[int]]:
             if last == _ROW_GROUPS and kind == LIST:
                 size, of, at = list_header(data, at)
                 if size and of != STRUCT:
-                    raise ThriftError("its row groups are no structs")
+                    raise ThriftError("its row groups are not structs")
                 for _ in range(size):
                     at, count = _row_group(data, at, leaves)
                     rows += count

@@ -258,11 +258,11 @@ def refusal_of_rewrites(table: Table[SnapshotT], snapshot: SnapshotT) -> str | N
     return None
 
 
-def check_branch(table: Table[Any], name: str, known: Collection[str]) -> None:
-    """Raise UsageError unless there is such a branch."""
+def check_branch(uri: str, name: str, known: Collection[str]) -> None:
+    """Raise UsageError unless the table at ``uri`` has such a branch."""
     if name not in known:
         step = f"use one of {', '.join(known)}" if known else "use the table itself, which has no branches"
-        raise UsageError(f"there is no branch {name!r}", table=table.uri, next_step=step)
+        raise UsageError(f"there is no branch {name!r}", table=uri, next_step=step)
 
 
 class SkippingTable(Table, Protocol):

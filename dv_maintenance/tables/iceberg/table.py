@@ -128,7 +128,7 @@ class IcebergTable:
 
     def branch(self, name: str) -> IcebergTable:
         """One of the ``branches``. Raises UsageError if there is no such branch."""
-        check_branch(self, name, self.branches())
+        check_branch(self.uri, name, self.branches())
         return replace(self, layout=replace(self.layout, branch=name))
 
 

@@ -141,7 +141,7 @@ class LanceTable(NumberedVersions, DeletesOnly):
     def branch(self, name: str) -> LanceTable:
         """One of the ``branches``. Raises UsageError if there is no such branch."""
         known = self.branches()
-        check_branch(self, name, known)
+        check_branch(self.uri, name, known)
         place = self.root
         return LanceTable(Storage(place.uri_of(known[name].path), place.options), self.protected)
 

@@ -162,7 +162,7 @@ class PaimonTable(NumberedVersions, DeletesOnly):
     def branch(self, name: str) -> PaimonTable:
         """One of the ``branches``. Raises UsageError if there is no such branch."""
         known = self.branches()
-        check_branch(self, name, known)
+        check_branch(self.uri, name, known)
         root = self.layout.storage
         return PaimonTable(Storage(root.uri_of(f"branch/branch-{name}"), root.options))
 

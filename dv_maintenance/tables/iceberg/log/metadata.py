@@ -12,11 +12,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from dv_maintenance.errors import DamagedTableError, UnsupportedFeatureError, UsageError, located
+from dv_maintenance.errors import DamagedTableError, UnsupportedFeatureError, located
 from dv_maintenance.tables.iceberg.layout import Layout
 from dv_maintenance.tables.iceberg.log.pointer import newest_metadata
 from dv_maintenance.tables.iceberg.log.types import Schema, parse_schema
 from dv_maintenance.tables.partition_spec import PartitionField, PartitionSpec
+from dv_maintenance.tables.table import check_branch
 
 MAIN: Final = "main"
 NO_SNAPSHOT: Final = 0
@@ -271,7 +272,7 @@ class _Parser:
             if not isinstance(each, dict):
                 raise DamagedTableError(f"the reference {name} is not an object")
             found[name] = Ref(name, self.value(each, "snapshot-id", int), each.get("type") == "branch", each)
-        # Format version 1 knows no references; -1 and null are no snapshot.
+        # Format version 1 has no references; -1 and null mean none.
         stated = self.value(self.body, "current-snapshot-id", int, optional=True)
         current = None if stated == -1 else stated
         main = found.get(MAIN)
@@ -287,11 +288,8 @@ class _Parser:
 
     def current(self, refs: Mapping[str, Ref]) -> int | None:
         branch = self.layout.branch
-        if branch not in refs and branch != MAIN:
-            branches = ", ".join(each.name for each in refs.values() if each.is_branch)
-            raise UsageError(
-                f"there is no branch {branch!r}", table=self.layout.uri, next_step=f"use one of {branches}"
-            )
+        if branch != MAIN:
+            check_branch(self.layout.uri, branch, [each.name for each in refs.values() if each.is_branch])
         return refs[branch].snapshot if branch in refs else None
 
     # -- values ------------------------------------------------------------------------------------------------------

@@ -55,7 +55,7 @@ def follows(layout: Layout, version: int, earlier: int) -> bool:
 
 
 def version_at(layout: Layout, snapshot: IcebergSnapshot, timestamp: int) -> int:
-    """See ``QueryableTable``. What was the newest version at a time is in the snapshot log: a rollback is no parent.
+    """See ``QueryableTable``. What was the newest version at a time is in the snapshot log: a rollback is not a parent.
 
     Raises UsageError if the log does not go back that far.
     """
