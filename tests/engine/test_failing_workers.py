@@ -24,7 +24,7 @@ FAILURES = {
 }
 PLANTED = """
 import os, sys
-if "pyspark.daemon" in sys.orig_argv:
+if "pyspark.worker" in sys.orig_argv:
     from dv_maintenance.tables import dv_codecs
     def load(ref, fetch, *, rows=None):
         {failure}
