@@ -2,28 +2,58 @@
 
 from __future__ import annotations
 
-from threading import Lock
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
+
+from dv_maintenance.errors import EngineUnavailableError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_FEW_PARTITIONS: Final = "spark.sql.optimizer.canChangeCachedPlanOutputPartitioning"
-_SETTING: Final = Lock()  # another thread must not take this module's value for the session's own
+    from dv_maintenance.dml.operation import Work
+    from dv_maintenance.tables.model import Snapshot
+
+_EVALUATIONS: Final = 4
+# In Spark's message, if a part of a local checkpoint is gone.
+_GONE: Final = "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND"
+
+
+class LostRowsError(EngineUnavailableError):
+    """An executor died that held rows of a ``cached`` DataFrame."""
 
 
 def cached(rows: DataFrame) -> DataFrame:
-    """``rows.cache()``, with no more partitions than the rows are worth. By default Spark (4.1) keeps the 200 of a
-    shuffle, so that each query of a short list would run 200 tasks, and the first one 200 for each shuffle.
+    """The rows as they are now: they are computed once, by the first query, and never again.
+
+    What Spark merely caches, it computes again if an executor dies. A source that changes, or is not deterministic,
+    then has other rows than earlier queries saw, and a MERGE inserts rows that the table already has. So the cache is
+    filled from a local checkpoint, which keeps no way back to the source: once rows are lost, queries fail. The
+    checkpoint is on disk, so it takes no memory. delta-spark does the same (``MergeIntoMaterializeSource``).
     """
-    conf = rows.sparkSession.conf
-    with _SETTING:
-        before = conf.get(_FEW_PARTITIONS, None)
-        conf.set(_FEW_PARTITIONS, "true")
-        try:
-            return rows.cache()
-        finally:
-            if before is None:
-                conf.unset(_FEW_PARTITIONS)
-            else:
-                conf.set(_FEW_PARTITIONS, before)
+    from pyspark import StorageLevel
+
+    return rows.localCheckpoint(False, StorageLevel.DISK_ONLY).cache()
+
+
+def lost_rows(text: str) -> LostRowsError | None:
+    """The error, if Spark's message says so."""
+    if _GONE not in text:
+        return None
+    return LostRowsError(
+        "rows of the source were lost with the Spark executor that held them; nothing was changed",
+        next_step="run it again, on executors that live until it ends",
+    )
+
+
+def again_if_lost(find: Callable[[Snapshot], Work], release: Callable[[], None]) -> Callable[[Snapshot], Work]:
+    """``find``, tried again if rows that it cached are lost. ``release`` forgets them: the next try computes them."""
+
+    def found(snapshot: Snapshot) -> Work:
+        for _ in range(1, _EVALUATIONS):
+            try:
+                return find(snapshot)
+            except LostRowsError:
+                release()
+        return find(snapshot)
+
+    return found

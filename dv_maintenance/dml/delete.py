@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dv_maintenance.dml.caching import again_if_lost
 from dv_maintenance.dml.catalyst import check_condition, demanded_by, shape
 from dv_maintenance.dml.condition import Condition
 from dv_maintenance.dml.in_process import all_positions_here, columns_in, predicate_here, true_for
@@ -83,7 +84,8 @@ def delete(
     if keys is not None:
         erase = _Keys(target, engine, keys, tuple(on))
         try:
-            return run(target, "DELETE", erase.find, max_attempts=max_attempts, dry_run=dry_run)
+            find = again_if_lost(erase.find, erase.release)
+            return run(target, "DELETE", find, max_attempts=max_attempts, dry_run=dry_run)
         finally:
             erase.release()
     matching = _Matching(target, engine, condition)

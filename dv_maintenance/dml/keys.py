@@ -144,8 +144,8 @@ def rows_of_files(
     files: Sequence[TextFile],
     kinds: Callable[[Sequence[str]], Mapping[str, pa.DataType]],
     options: Mapping[str, str] | None,
-) -> tuple[DataFrame, int]:
-    """All columns of CSV or JSON lines, cached, and the number of rows.
+) -> tuple[DataFrame, DataFrame, int]:
+    """All columns of CSV or JSON lines, what is cached of them, and the number of rows.
 
     kinds : returns the known types for given column names. Other columns are text, or booleans if JSON has only these.
 
@@ -183,7 +183,7 @@ def rows_of_files(
             staged.unpersist()
             raise
         named = [f.col(f"key{at}").alias(column.name) for at, column in enumerate(columns)]
-        return staged.select(*named), found_.rows
+        return staged.select(*named), staged, found_.rows
 
 
 def _staged_files(

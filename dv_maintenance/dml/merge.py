@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
+from dv_maintenance.dml.caching import again_if_lost
 from dv_maintenance.dml.operation import DmlReport, row_level, run
 from dv_maintenance.errors import UsageError
 
@@ -109,7 +110,8 @@ class Merge:
 
         attempts = Attempts(self, target, dry_run)
         try:
-            return run(target, "MERGE", attempts.find, max_attempts=max_attempts, dry_run=dry_run)
+            find = again_if_lost(attempts.find, attempts.release)
+            return run(target, "MERGE", find, max_attempts=max_attempts, dry_run=dry_run)
         finally:
             attempts.release()
 

@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.rows import RowLevelTable, RowRules
 
 
-def _source(session: SparkSession, merge: Merge, snapshot: Snapshot) -> tuple[DataFrame, int | None]:
-    """The cached source, and its row count if known."""
+def _source(session: SparkSession, merge: Merge, snapshot: Snapshot) -> tuple[DataFrame, DataFrame, int | None]:
+    """The source, what is cached of it, and its row count if known."""
     source = merge.source
     if callable(source):
         source = source(session)
@@ -54,7 +54,8 @@ def _source(session: SparkSession, merge: Merge, snapshot: Snapshot) -> tuple[Da
         return rows_of_files(session, source, lambda names: _kinds(merge, schema, names), options)
     if isinstance(source, str):
         source = session.sql(source) if " " in source.strip() else session.table(source)
-    return cached(source), None
+    held = cached(source)
+    return held, held, None
 
 
 def _kinds(merge: Merge, schema: pa.Schema, names: Sequence[str]) -> dict[str, pa.DataType]:
@@ -88,6 +89,7 @@ class Attempts:
     table: RowLevelTable
     dry_run: bool
     running: _Running | None = None
+    held: DataFrame | None = None
 
     def find(self, snapshot: Snapshot) -> Work:
         if any(each.action == "insert" for each in self.merge.clauses):
@@ -95,18 +97,19 @@ class Attempts:
         if self.running is None:
             session = session_of(self.merge.spark)
             with spark_errors():
-                source, count = _source(session, self.merge, snapshot)
+                source, held, count = _source(session, self.merge, snapshot)
                 try:
                     values = Values(source, source.count() if count is None else count)
                 except BaseException:
-                    source.unpersist()
+                    held.unpersist()
                     raise
-            self.running = _Running(self.merge, self.table, session, source, values, self.dry_run)
+            self.running, self.held = _Running(self.merge, self.table, session, source, values, self.dry_run), held
         return self.running.find(snapshot)
 
     def release(self) -> None:
-        if self.running is not None:
-            self.running.source.unpersist()
+        if self.held is not None:
+            self.held.unpersist()
+            self.running = self.held = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from dv_maintenance import errors
+from dv_maintenance.dml.caching import lost_rows
 from dv_maintenance.dml.padding import as_in_catalog
 from dv_maintenance.dml.spark_types import for_spark, spark_schema
 from dv_maintenance.dv import DeletionVector
@@ -251,6 +252,8 @@ def no_column(name: str, columns: Sequence[str]) -> UsageError:
 
 
 def _known(text: str) -> DvMaintenanceError:
+    if lost := lost_rows(text):
+        return lost
     stopped = re.search(r"\[USER_RAISED_EXCEPTION\] (.*?)(?: SQLSTATE: \w+)?$", text, re.MULTILINE)
     if stopped:
         return RefusedError(stopped[1], next_step="correct the rows, or drop the rule")

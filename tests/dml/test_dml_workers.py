@@ -10,7 +10,6 @@ import pyarrow as pa
 import pytest
 
 from dv_maintenance import __version__
-from dv_maintenance.dml.caching import cached
 from dv_maintenance.dml.delete import delete
 from dv_maintenance.dml.merge import merge
 from dv_maintenance.dml.read import matching_rows
@@ -110,10 +109,3 @@ def test_a_short_list_of_keys_is_one_partition(table: Table, many_partitions: Sp
         for stage in tracker.getJobInfo(job).stageIds
     ]
     assert 0 < sum(stage.numTasks for stage in stages if stage is not None) < 50
-
-
-def test_caching_leaves_the_sessions_settings(spark: SparkSession) -> None:
-    setting = "spark.sql.optimizer.canChangeCachedPlanOutputPartitioning"
-    before = spark.conf.get(setting)
-    cached(spark.range(3)).unpersist()
-    assert spark.conf.get(setting) == before
