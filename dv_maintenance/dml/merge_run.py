@@ -232,7 +232,9 @@ class _Running:
         kinds = {each.kind for each in self.merge.clauses}
         inserts, by_source = NOT_MATCHED in kinds, NOT_MATCHED_BY_SOURCE in kinds
         how = {(False, False): "inner", (True, False): "right", (False, True): "left", (True, True): "full"}
-        source = self.source.withColumn(in_source, f.lit(True)).alias(self.merge.source_alias)
+        # Not numbers of joined rows: if an executor dies and rows are joined again, these change.
+        mark = f.monotonically_increasing_id() if self._only_deletes else f.lit(True)
+        source = self.source.withColumn(in_source, mark).alias(self.merge.source_alias)
         joined = rows.alias(self.merge.target_alias).join(source, f.expr(self.merge.on), how[inserts, by_source])
         check_condition(joined, snapshot, self.merge.on)
         return joined
@@ -242,8 +244,8 @@ class _Running:
 
         types = spark_types(snapshot.schema)
         taken = (*live.rows.columns, *self.source.columns)
-        mark, clause_no, insert, action_name, old_name = (
-            unused(f"_dvm_{name}", taken) for name in ("in_source", "clause", "insert", "action", "old")
+        mark, clause_no, action_name, old_name = (
+            unused(f"_dvm_{name}", taken) for name in ("in_source", "clause", "action", "old")
         )
         in_target, in_source = f.col(live.file).isNotNull(), f.col(mark).isNotNull()
         of_kind = {
@@ -262,8 +264,8 @@ class _Running:
         joined = self._joined(snapshot, live.rows, mark).withColumn(clause_no, chosen)
         joined = joined.where(acts if counts is None else acts | (in_target & in_source & counts))
         if self._only_deletes:
-            once = f.when(f.col(live.file).isNull(), f.monotonically_increasing_id())
-            joined = joined.withColumn(insert, once).dropDuplicates([live.file, live.row, insert])
+            once = joined.withColumn(mark, f.when(~in_target, f.col(mark)))
+            joined = once.dropDuplicates([live.file, live.row, mark])
         # A row without a match has no values of the other side.
         alone = {
             NOT_MATCHED: self.source.alias(self.merge.source_alias),

@@ -9,7 +9,7 @@ import dagster as dg
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from support.dagster_deployment import Deployment, Event, eventually
+from support.dagster_deployment import LOCATION, Deployment, Event, eventually
 
 from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.maintenance.execution.apply import maintain
@@ -41,7 +41,7 @@ def lake(tmp_path: Path) -> Path:
 @pytest.fixture
 def deployment(tmp_path: Path, lake: Path) -> Iterator[Deployment]:
     made = Deployment(tmp_path / "deployment", lake / "tables.yaml", sensors={SENSOR: ["vacuum"]})
-    code = made.folder / "location.py"
+    code = made.folder / f"location_{LOCATION}.py"
     code.write_text(code.read_text().replace("    executor=dg.in_process_executor,\n", ""))
     try:
         made.start()

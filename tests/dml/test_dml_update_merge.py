@@ -170,6 +170,17 @@ def test_several_matches(twins: Twins) -> None:
     report = merged(twins, lambda begun: begun.when_matched_delete(), "WHEN MATCHED THEN DELETE", double)
     twins.check_content()
     twins.check_changes(report.version_after)
+    double = "SELECT explode(array(id, id, id + 100000)) AS id FROM range(5, 15, 1, 3)"
+    report = merged(
+        twins,
+        lambda begun: begun.when_matched_delete().when_not_matched_insert({"id": "s.id", "price": "1"}),
+        "WHEN MATCHED THEN DELETE WHEN NOT MATCHED THEN INSERT (id, price) VALUES (s.id, 1)",
+        f"{double} UNION ALL {double}",
+        same_files=False,
+    )
+    assert (report.rows_deleted, report.rows_inserted) == (4, 44)
+    twins.check_content()
+    twins.check_changes(report.version_after)
 
 
 def test_a_merge_opens_only_files_that_may_match(spark: SparkSession, tmp_path: Path) -> None:
