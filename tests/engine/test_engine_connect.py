@@ -27,11 +27,13 @@ from dv_maintenance.maintenance.health import health
 from dv_maintenance.tables import open_table
 from dv_maintenance.testing.delta_builder import DeltaBuilder
 
-# Purges three tables: by the engine, in a Dagster run, and on a Python without this package.
+# Purges three tables: by the engine, in a Dagster run, and on a Python without this package. Changes rows of a fourth.
 CLIENT = """
 import json, sys
 import dagster as dg
 from dv_maintenance.dagster import SparkResource, build_dv_assets
+from dv_maintenance.dml.delete import delete
+from dv_maintenance.dml.merge import merge
 from dv_maintenance.engine.spark import SparkEngine
 from dv_maintenance.engine.spark.session import start_session
 from dv_maintenance.errors import RefusedError
@@ -41,7 +43,7 @@ from dv_maintenance.maintenance.planning.policy import Policy
 from dv_maintenance.service.tables_file import WatchConfig
 from dv_maintenance.tables import open_table
 
-url, bare, by_engine, by_dagster, without_package = sys.argv[1:]
+url, bare, by_engine, by_dagster, without_package, changed, keys = sys.argv[1:]
 said = {}
 
 def purge(path, **options):
@@ -62,6 +64,13 @@ try:
     purge(without_package, conf={"spark.sql.execution.pyspark.python": bare})
 except RefusedError as error:
     said["refused"] = str(error)
+
+with SparkEngine(master=url) as engine:
+    table, source = open_table(changed), "SELECT id + 998 AS id FROM range(6)"
+    begun = merge(table, engine, source, "target.id = source.id")
+    done = begun.when_matched_delete("source.id < 1001").when_not_matched_insert_all().execute()
+    said["merge"] = done.rows_deleted, done.rows_inserted
+    said["keys"] = delete(table, engine, keys=keys, on=["id"]).rows_deleted
 print(json.dumps(said))
 """
 
@@ -87,9 +96,11 @@ def with_dvs(path: str) -> int:
 
 @pytest.mark.jvm
 def test_purges_through_a_connect_server(server: str, tmp_path: Path) -> None:
-    tables = [dirty_table(tmp_path / name) for name in ("by_engine", "by_dagster", "without_package")]
+    names = ("by_engine", "by_dagster", "without_package", "changed")
+    tables = [dirty_table(tmp_path / name) for name in names]
+    (tmp_path / "keys.csv").write_text("id\n0\n1\n2\n")
     done = subprocess.run(
-        [sys.executable, "-c", CLIENT, server, bare_python(tmp_path / "bare"), *tables],
+        [sys.executable, "-c", CLIENT, server, bare_python(tmp_path / "bare"), *tables, str(tmp_path / "keys.csv")],
         capture_output=True,
         text=True,
         check=False,
@@ -101,7 +112,8 @@ def test_purges_through_a_connect_server(server: str, tmp_path: Path) -> None:
     # An editable install may leave folders of data there, which are a package without modules.
     assert "No module named 'dv_maintenance" in said["refused"]
     assert f"install dv-maintenance {__version__} there" in said["refused"]
-    assert list(map(with_dvs, tables)) == [0, 0, 2]
+    assert list(map(with_dvs, tables)) == [0, 0, 2, 2]
+    assert (said["merge"], said["keys"]) == ([1, 4], 2)
 
 
 # -- without a server --------------------------------------------------------------------------------------------
