@@ -83,7 +83,9 @@ class PartitionField:
             return unknown
         if begin := _BEGIN.get(self._function):
             unit = _DAY if types.is_date(type_) else 1
-            return Bounds(begin(value) // unit, begin(value + 1) // unit - 1, nulls=False)
+            # Iceberg up to 0.10 counted periods before 1970 from the wrong end: theirs are one too high.
+            first = value - 1 if value <= 0 and (self._function, unit) != ("day", _DAY) else value
+            return Bounds(begin(first) // unit, begin(value + 1) // unit - 1, nulls=False)
         if self._function not in {"identity", "truncate"} or types.is_binary(type_) or types.is_time(type_):
             return unknown
         if self._function == "truncate":
@@ -100,6 +102,8 @@ def _truncated(value: Any, width: int, type: pa.DataType) -> Bounds:
     if types.is_string(type):
         return Bounds(value, None, nulls=False) if len(value) >= width else exactly(value)
     last = value + Decimal(width - 1).scaleb(-type.scale) if types.is_decimal(type) else value + width - 1
+    if types.is_integer(type) and last >= 1 << type.bit_width - 1:
+        return Bounds(nulls=False)  # the smallest integers, too: their ranges begin below what the type has, and wrap
     return Bounds(value, last, nulls=False)
 
 

@@ -69,7 +69,7 @@ def test_a_value_lies_within_its_period(moment: datetime, transform: str, source
     bounds = PartitionField("x", source, transform).bounds(human(transform, value), SCHEMA)
     assert holds(bounds, comparable(value, TYPES[source]))
     assert not bounds.nulls
-    for away in (timedelta(days=-400), timedelta(days=400)):
+    for away in (timedelta(days=-800), timedelta(days=400)):
         assert not holds(bounds, comparable(value + away, TYPES[source])), "it tells something"
 
 
@@ -89,6 +89,26 @@ def test_a_value_lies_within_its_truncation(case: tuple[str, Any], width: int) -
     assert holds(bounds, comparable(value, TYPES[source])), bounds
     if source != "s":
         assert bounds.upper - bounds.lower < width
+
+
+@pytest.mark.parametrize(("source", "transform"), [(s, t) for s in "tnd" for t in ("year", "month", "day", "hour")])
+def test_times_before_1970_of_old_writers(source: str, transform: str) -> None:
+    """Iceberg up to 0.10 rounded the numbers of their periods up (apache/iceberg#1680): Spark expects them there."""
+    if (source, transform) == ("d", "hour"):
+        return
+    field, last = PartitionField("x", source, transform), -1 if source == "d" else -500_000
+    first = human(transform, datetime(1970, 1, 1))
+    # The day of a date was right.
+    assert holds(field.bounds(first, SCHEMA), last) is ((source, transform) != ("d", "day"))
+    after = {"year": "1971", "month": "1970-02", "day": "1970-01-02", "hour": "1970-01-01-01"}[transform]
+    assert not holds(field.bounds(after, SCHEMA), comparable(datetime(1970, 1, 1).date(), TYPES["d"]))
+
+
+def test_the_smallest_integers_are_in_the_range_that_wraps() -> None:
+    """Their truncation is below what the type has, and comes out at its other end (apache/iceberg#9767)."""
+    field, least = PartitionField("x", "i", "truncate[10000]"), -(1 << 63)
+    assert holds(field.bounds(str(least - least % 10_000 + (1 << 64)), SCHEMA), least)
+    assert not holds(field.bounds("9223372036854760000", SCHEMA), least)
 
 
 @pytest.mark.parametrize(

@@ -367,6 +367,15 @@ def test_transforms_are_those_of_pyiceberg(kind: str, arrow: pa.DataType, values
         assert ours == [*theirs, None], transform
 
 
+@pytest.mark.parametrize(
+    ("arrow", "value", "truncated"),
+    [(pa.int32(), -(1 << 31), 2_147_477_296), (pa.int64(), -(1 << 63), 9_223_372_036_854_771_616)],
+)
+def test_a_truncation_below_the_type_wraps(arrow: pa.DataType, value: int, truncated: int) -> None:
+    """As in Iceberg's Java library, which looks for the row there (apache/iceberg#9767)."""
+    assert transformed("truncate[10000]", pa.array([value, -1], arrow)) == [truncated, -10_000]
+
+
 def test_names_of_new_partitions(tmp_path: Path) -> None:
     place = tmp_path / "t"
     kinds = {"s": "string", "n": "decimal(9, 2)", "day": "date", "f": "double", "b": "binary"}

@@ -158,7 +158,9 @@ def _plain(values: pa.Array) -> Sequence[Any]:
 def _truncated(values: pa.Array, width: int) -> Sequence[Any]:
     if _is_number(values.type):
         numbers = _numbers(values)
-        return (numbers - numbers % width).tolist()  # type: ignore[no-any-return]
+        # Below the smallest number of the type it wraps, as in Iceberg's own.
+        kind = np.int32 if values.type.bit_width == 32 else np.int64
+        return (numbers - numbers % width).astype(kind).tolist()  # type: ignore[no-any-return]
     if types.is_decimal(values.type):
         return _fixed([each - each % width for each in _unscaled(values)], values.type.precision)
     return [each[:width] for each in values.to_pylist()]
