@@ -118,10 +118,11 @@ class IcebergBuilder:
         added: Sequence[Mapping[str, Any]] = (),
         removed: set[str] | frozenset[str] = frozenset(),
         dvs: Mapping[str, DeletionVector] | None = None,
+        deletes: Sequence[Mapping[str, Any]] = (),
         per_manifest: int = 1 << 30,
     ) -> int:
-        """Commit a snapshot: data files that come and go, and new deletion vectors by data file. ``per_manifest``:
-        entries of a manifest.
+        """Commit a snapshot: data files that come and go, new deletion vectors by data file, and other delete files.
+        ``added``, ``deletes``: fields of ``data_file`` by id. ``per_manifest``: entries of a manifest.
         """
         before = load_snapshot(self.layout)
         body, number = dict(before.metadata.body), randbits(62) + 1
@@ -132,14 +133,15 @@ class IcebergBuilder:
             data += [self._data(before, row, number, row["path"] in removed) for row in before.files.to_pylist()]
             old = [each for each in old if each["517"] != DATA]
         changed = removed | set(dvs or {})
-        deletes = self._new_dvs(before, dvs or {}, number)
+        new_deletes = self._new_dvs(before, dvs or {}, number)
+        new_deletes += [self._entry(ADDED, number, None, None, file) for file in deletes]
         if changed & set(before.deletes.dvs["referenced"].to_pylist()):
             dvs_before = before.deletes.dvs.to_pylist()
-            deletes += [self._dv(before, row, number, row["referenced"] in changed) for row in dvs_before]
+            new_deletes += [self._dv(before, row, number, row["referenced"] in changed) for row in dvs_before]
             old = [each for each in old if each["517"] != DELETES]
         new = [
             self._manifest(before, content, some[at : at + per_manifest], number, sequence)
-            for content, some in ((0, data), (1, deletes))
+            for content, some in ((0, data), (1, new_deletes))
             for at in range(0, len(some), per_manifest)
         ]
         listed, first = new + [each for each in old if each["504"] or each["505"]], body["next-row-id"]

@@ -4,7 +4,7 @@ that a deletion vector (DV) names, rows of a kind that the task filters out, and
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -81,7 +81,7 @@ class RowShape:
             stored,
             self._read(task.schema),
             match_by=task.match_by,
-            constants=source.constants,
+            constants=self._constants(source.constants),
             file=source.uri,
             found_by=None if source.schema is None else self._read(source.schema),
             prunes=prunes,
@@ -100,6 +100,12 @@ class RowShape:
         for at, each in enumerate(self._without):
             schema = each.appended_to(schema, at)
         return _with_kind(schema, self._only)
+
+    def _constants(self, of_source: Mapping[str, Any]) -> dict[str, Any]:
+        constants = dict(of_source)
+        for at, each in enumerate(self._without):
+            constants |= each.constants_of_appended(at)
+        return constants
 
     def deleted(self, first: int, stop: int) -> int:
         """Rows from physical position ``first`` up to ``stop`` that the DV names."""

@@ -18,23 +18,26 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ValuesToDrop:
-    """An element of ``SourceFile.details["without"]``, which is a ``ScanTask`` as JSON: its rows are the values, its
-    columns those that are compared. Two nulls are equal, as two NaNs are.
+    """An element of ``SourceFile.details["without"]``. Its ``values`` are a ``ScanTask`` as JSON: its rows are the
+    values, its columns those that are compared. Its ``constants`` are the values of compared columns that are the same
+    in all rows of the source, see ``SourceFile.constants``. Two nulls are equal, as two NaNs are.
 
+    constants : by the names in ``schema``.
     uniques : the values of each column. A value's code is its place there.
     codes : for each column, the codes of the combinations of its values with those of the columns before it.
     """
 
     schema: pa.Schema
+    constants: Mapping[str, Any]
     uniques: tuple[pa.Array, ...]
     codes: tuple[pa.Array, ...]
 
     @classmethod
-    def load(cls, task: Mapping[str, Any], storage: Storage) -> ValuesToDrop:
+    def load(cls, element: Mapping[str, Any], storage: Storage) -> ValuesToDrop:
         """Read the values. Raises as ``scan.scan``."""
         from dv_maintenance.engine.scan import scan
 
-        scan_task = ScanTask.from_json(task)
+        scan_task = ScanTask.from_json(element["values"])
         values = pa.Table.from_batches(scan(scan_task, storage.options), scan_task.schema)
         columns = [combined(column) for column in values.columns]
         uniques = tuple(column.unique() for column in columns)
@@ -44,7 +47,7 @@ class ValuesToDrop:
             found = _paired(found, pc.index_in(column, value_set=own), len(own))
             codes.append(found.unique())
             found = pc.index_in(found, value_set=codes[-1])
-        return cls(scan_task.schema, uniques, tuple(codes))
+        return cls(scan_task.schema, element["constants"], uniques, tuple(codes))
 
     @property
     def width(self) -> int:
@@ -53,8 +56,12 @@ class ValuesToDrop:
     def appended_to(self, schema: pa.Schema, number: int) -> pa.Schema:
         """The schema with the compared columns, under names that no other column has."""
         for each in self.schema:
-            schema = schema.append(each.with_name(f"\0{number}\0{each.name}").with_nullable(True))
+            schema = schema.append(each.with_name(_appended(number, each.name)).with_nullable(True))
         return schema
+
+    def constants_of_appended(self, number: int) -> dict[str, Any]:
+        """``constants`` by the names that :meth:`appended_to` gives."""
+        return {_appended(number, name): value for name, value in self.constants.items()}
 
     def among(self, columns: Sequence[pa.Array]) -> pa.BooleanArray:
         """Whether each row of the compared columns is one of the values."""
@@ -65,6 +72,10 @@ class ValuesToDrop:
             pairs = _paired(found, pc.index_in(plain, value_set=own), len(own))
             found = pc.index_in(pairs, value_set=codes, skip_nulls=True)
         return found.is_valid()
+
+
+def _appended(number: int, name: str) -> str:
+    return f"\0{number}\0{name}"
 
 
 def _paired(before: pa.Array | None, codes: pa.Array, count: int) -> pa.Array:

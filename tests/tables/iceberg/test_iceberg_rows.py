@@ -189,9 +189,8 @@ def values_in(tmp_path: Path, values: pa.Table) -> ValuesToDrop:
     path = tmp_path / "values.parquet"
     pq.write_table(values, path)
     source = SourceFile(FileKey("values"), f"file://{path}", path.stat().st_size, values.num_rows)
-    return ValuesToDrop.load(
-        ScanTask((source,), SCHEMA.empty_table().select(values.column_names).schema).to_json(), Storage(str(tmp_path))
-    )
+    task = ScanTask((source,), SCHEMA.empty_table().select(values.column_names).schema)
+    return ValuesToDrop.load({"values": task.to_json(), "constants": {}}, Storage(str(tmp_path)))
 
 
 def test_rows_are_compared_as_wholes_and_nulls_are_equal(tmp_path: Path) -> None:

@@ -68,7 +68,9 @@ def full_source(
     source = source_of(layout, snapshot, row, schema)
     if not row["equality_deletes"]:
         return source
-    return replace(source, details={**source.details, "without": [each.to_json() for each in equality.of(row)]})
+    known = snapshot.partitions[row["partition_code"]].constants
+    without = [{"values": each.to_json(), "constants": _constants(each.schema, known)} for each in equality.of(row)]
+    return replace(source, details={**source.details, "without": without})
 
 
 def rows_of(files: pa.Table) -> Iterator[dict[str, Any]]:
@@ -129,12 +131,7 @@ def source_of(layout: Layout, snapshot: IcebergSnapshot, row: Mapping[str, Any],
             version=snapshot.version,
             next_step="read the table with its own engine",
         )
-    known = snapshot.partitions[row["partition_code"]].constants
-    constants = {
-        each.name: known[number]
-        for each in schema
-        if (number := int(each.metadata[b"PARQUET:field_id"])) in known and not types.is_nested(each.type)
-    }
+    constants = _constants(schema, snapshot.partitions[row["partition_code"]].constants)
     defaults = {}
     if row["first_row_id"] is not None:
         starts = RowDefault(row["first_row_id"], counts=True), RowDefault(row["data_sequence"])
@@ -153,6 +150,15 @@ def source_of(layout: Layout, snapshot: IcebergSnapshot, row: Mapping[str, Any],
         format=plain.format,
         spark_keys=False,
     )
+
+
+def _constants(schema: pa.Schema, known: Mapping[int, Any]) -> dict[str, Any]:
+    """The values of the columns that all rows of a partition share. ``known``: by field id."""
+    return {
+        each.name: known[number]
+        for each in schema
+        if (number := int(each.metadata[b"PARQUET:field_id"])) in known and not types.is_nested(each.type)
+    }
 
 
 def stored_source(layout: Layout, snapshot: IcebergSnapshot, row: Mapping[str, Any]) -> SourceFile:

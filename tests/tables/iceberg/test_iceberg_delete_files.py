@@ -1,0 +1,67 @@
+"""Delete files that other writers left: equality deletes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from dv_maintenance.engine.local import LocalEngine
+from dv_maintenance.maintenance.execution.apply import purge
+from dv_maintenance.maintenance.read import read
+from dv_maintenance.tables import open_table
+from dv_maintenance.tables.iceberg.snapshot import load_snapshot
+from dv_maintenance.testing.iceberg_builder import IcebergBuilder
+
+DATA, EQUALITY = 0, 2
+PARTITION = "1000"  # the id of the partition field
+
+
+def rows(place: Path, columns: list[str] | None = None) -> list[tuple[Any, ...]]:
+    _, batches = read(open_table(str(place)), None, columns=columns)
+    return sorted(tuple(row.values()) for batch in batches for row in batch.to_pylist())
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> IcebergBuilder:
+    """Partitioned by ``p``. Paths of files need not say so."""
+    builder = IcebergBuilder(tmp_path / "t")
+    builder.create({"id": "long", "p": "string"}, ["p"])
+    return builder
+
+
+def file(table: IcebergBuilder, rows: pa.Table, partition: str, content: int, **more: Any) -> dict[str, Any]:
+    """The fields of ``data_file`` of a new file with these rows."""
+    path = f"data/{uuid4()}.parquet"
+    with table.storage.open_output(path) as sink:
+        pq.write_table(rows, sink)
+    size, place = table.storage.head(path).size, f"{table.location}/{path}"
+    return {
+        "134": content,
+        "100": place,
+        "101": "PARQUET",
+        "102": {PARTITION: partition},
+        "103": rows.num_rows,
+        "104": size,
+        **more,
+    }
+
+
+def test_equality_deletes_compare_a_partition_column_that_files_lack(table: IcebergBuilder, tmp_path: Path) -> None:
+    """Files of Hive tables that were imported lack it. Its value comes from the manifest, as in any other scan."""
+    schema = load_snapshot(table.layout).table_schema.arrow
+    ids = pa.table({"id": [1, 2, 3]}).cast(pa.schema([schema.field("id")]))
+    table.commit("append", added=[file(table, ids, p, DATA) for p in ("a", "b")])
+    gone = pa.table({"id": [1, 2], "p": ["a", "b"]}).cast(schema)
+    table.commit("delete", deletes=[file(table, gone, "a", EQUALITY, **{"135": [1, 2]})])
+    left = [(1, "b"), (2, "a"), (2, "b"), (3, "a"), (3, "b")]
+    assert rows(tmp_path / "t") == left
+    assert rows(tmp_path / "t", ["id"]) == [(1,), (2,), (2,), (3,), (3,)]
+    report = purge(open_table(str(tmp_path / "t")), LocalEngine())
+    assert report.verified, report.problems
+    assert rows(tmp_path / "t") == left
+    assert not load_snapshot(table.layout).deletes.equality
