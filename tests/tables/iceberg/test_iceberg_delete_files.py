@@ -1,4 +1,4 @@
-"""Delete files that other writers left: equality deletes."""
+"""Delete files that other writers left: equality deletes, and position deletes of format version 2."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from dv_maintenance.engine.local import LocalEngine
+from dv_maintenance.errors import DamagedTableError
 from dv_maintenance.maintenance.execution.apply import purge
 from dv_maintenance.maintenance.read import read
 from dv_maintenance.tables import open_table
 from dv_maintenance.tables.iceberg.snapshot import load_snapshot
 from dv_maintenance.testing.iceberg_builder import IcebergBuilder
 
-DATA, EQUALITY = 0, 2
+DATA, POSITIONS, EQUALITY = 0, 1, 2
 PARTITION = "1000"  # the id of the partition field
 
 
@@ -65,3 +66,26 @@ def test_equality_deletes_compare_a_partition_column_that_files_lack(table: Iceb
     assert report.verified, report.problems
     assert rows(tmp_path / "t") == left
     assert not load_snapshot(table.layout).deletes.equality
+
+
+def positions(table: IcebergBuilder, files: list[str], partition: str) -> dict[str, Any]:
+    """A delete file with the first row of each of ``files``."""
+    fields = {"file_path": (pa.string(), 2147483546), "pos": (pa.int64(), 2147483545)}
+    schema = pa.schema(
+        [pa.field(name, kind, False, {"PARQUET:field_id": str(number)}) for name, (kind, number) in fields.items()]
+    )
+    return file(table, pa.table({"file_path": files, "pos": [0] * len(files)}, schema), partition, POSITIONS)
+
+
+def test_position_deletes_of_another_partition(table: IcebergBuilder, tmp_path: Path) -> None:
+    """DuckDB wrote such after a change of the specification (duckdb/duckdb-iceberg#1274). Iceberg's own readers go by
+    the path if a file names only one data file, and refuse it; else by the partition, and ignore it.
+    """
+    for p in ("a", "a", "b"):
+        table.append(pa.table({"id": [1, 2], "p": [p, p]}), [p])
+    first, second, other = sorted(load_snapshot(table.layout).files["path"].to_pylist())
+    table.commit("delete", deletes=[positions(table, [first, second, other], "a")])
+    assert rows(tmp_path / "t") == [(1, "b"), (2, "a"), (2, "a"), (2, "b")]
+    table.commit("delete", deletes=[positions(table, [other], "a")])
+    with pytest.raises(DamagedTableError, match=r"the partition of the delete file .* is not that of the data file"):
+        rows(tmp_path / "t")

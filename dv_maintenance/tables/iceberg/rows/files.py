@@ -257,7 +257,7 @@ def _positions(
     data: pa.Table, at: pa.Int32Array, deletes: Deletes, read: Mapping[str, PositionDeletes]
 ) -> tuple[dict[str, DeletionVector], dict[str, tuple[str, ...]], set[str]]:
     """Rows of each data file without a DV that old position deletes delete, and the delete files; and those that apply
-    to any file.
+    to any file. Raises DamagedTableError.
     """
     if not read:
         return {}, {}, set()
@@ -268,10 +268,17 @@ def _positions(
     files: dict[str, list[str]] = defaultdict(list)
     columns = (deletes.positions[name].to_pylist() for name in ("path", "data_sequence", "partition_code"))
     for file, sequence, code in zip(*columns, strict=True):
-        for path, dv in read[file].positions.items():
-            if path in live and live[path][0] <= sequence and live[path][1] == code:
+        named = read[file].positions
+        for path, dv in named.items():
+            if path not in live or live[path][0] > sequence:
+                continue
+            if live[path][1] == code:
                 found[path] = found[path].union(dv) if path in found else dv
                 files[path].append(file)
+            elif len(named) == 1:
+                # Iceberg's readers go by the path, and refuse it or apply it. One that names several files goes by
+                # its partition: they ignore it.
+                raise DamagedTableError(f"the partition of the delete file {file} is not that of the data file {path}")
     return (
         found,
         {path: tuple(each) for path, each in files.items()},
