@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -15,6 +14,7 @@ from dv_maintenance.files.arrays import bools
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables.delta.features import UNSTAMPED, check_readable, stamps
 from dv_maintenance.tables.delta.log.actions import Metadata, Protocol, Transaction
+from dv_maintenance.tables.delta.log.checksum import contradicted, read_checksum
 from dv_maintenance.tables.delta.log.ratified import RatifiedStorage
 from dv_maintenance.tables.delta.log.replay import TOMBSTONE_COLUMNS, State, first_of_each, replay, tombstone_table
 from dv_maintenance.tables.delta.log.segment import LogSegment, read_commit, segment
@@ -170,7 +170,7 @@ def snapshot_of(
         specs=by_columns(*metadata.partition_columns),
         properties=metadata.configuration,
         files=rows,
-        warnings=(*warnings, *_checksum_warnings(storage, files, rows), *notes),
+        warnings=(*warnings, *_checksum_warnings(storage, files, rows, metadata, protocol), *notes),
         protocol=protocol,
         metadata=metadata,
         domains=domains,
@@ -249,34 +249,29 @@ def _in_commit_timestamp(storage: Storage, files: LogSegment, metadata: Metadata
     if not stamps(metadata):
         return None
     if not files.commit:
-        stamp = _checksum(storage, files).get("inCommitTimestampOpt")
+        stamp = read_checksum(storage, files.checksum).get("inCommitTimestampOpt")
         return stamp if type(stamp) is int else None
     first = next(iter(read_commit(storage, files.version)), {}).get("commitInfo")
     stamp = first.get("inCommitTimestamp") if isinstance(first, dict) else None
     return stamp if type(stamp) is int else None
 
 
-def _checksum(storage: Storage, files: LogSegment) -> dict[str, Any]:
-    """The version's ``.crc``, which is never authoritative; empty if it is missing or unreadable."""
-    if files.checksum is None:
-        return {}
-    try:
-        body = orjson.loads(storage.get(files.checksum))
-    except (FileNotFoundError, orjson.JSONDecodeError):
-        return {}
-    return body if isinstance(body, dict) else {}
-
-
-def _checksum_warnings(storage: Storage, files: LogSegment, rows: pa.Table) -> list[str]:
+def _checksum_warnings(
+    storage: Storage, files: LogSegment, rows: pa.Table, metadata: Metadata, protocol: Protocol
+) -> list[str]:
     """The fields in which a checksum disagrees with the log (protocol: Version Checksum File)."""
-    checksum = _checksum(storage, files)
+    checksum = read_checksum(storage, files.checksum)
     ours = {
         "numFiles": rows.num_rows,
         "tableSizeBytes": pc.sum(rows["size"]).as_py() or 0,
         "numDeletedRecordsOpt": pc.sum(rows["deleted_rows"]).as_py() or 0,
     }
+    which = f"the checksum file of version {files.version}"
     return [
-        f"the checksum file of version {files.version} says {name} {checksum[name]}, the log says {value}"
-        for name, value in ours.items()
-        if type(checksum.get(name)) is int and checksum[name] != value
+        *(
+            f"{which} says {name} {checksum[name]}, the log says {value}"
+            for name, value in ours.items()
+            if type(checksum.get(name)) is int and checksum[name] != value
+        ),
+        *(f"{which} contradicts the {name} of the log" for name in contradicted(checksum, metadata, protocol)),
     ]

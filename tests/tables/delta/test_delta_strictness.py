@@ -376,3 +376,64 @@ def test_files_without_columns_are_not_rewritten(root: Path, capsys: pytest.Capt
     for dry in (["--dry-run"], []):
         assert main(["purge", str(root), "--engine", "local", *dry]) == 3
         assert "every column is a partition column" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("later", [False, True])
+@pytest.mark.parametrize("what", ["metadata", "protocol"])
+def test_a_checksum_that_contradicts_the_log(root: Path, what: str, later: bool) -> None:
+    """Delta's kernel believes it (delta-io/delta#5468): deltalake finds other columns, polars deleted rows."""
+    log, before = root / "_delta_log", ids(root)
+    actions: dict[str, Any] = {}
+    for line in (log / f"{0:020d}.json").read_text().splitlines():
+        actions |= json.loads(line)
+    counts = {"tableSizeBytes": 1, "numFiles": 1, "numMetadata": 1, "numProtocol": 1}
+    said = {**counts, "metadata": actions["metaData"], "protocol": actions["protocol"]}
+    checksum = log / f"{1:020d}.crc"
+    checksum.write_text(json.dumps(said))
+    assert fsck(open_table(str(root))).clean
+    if what == "metadata":
+        said["metadata"]["schemaString"] = said["metadata"]["schemaString"].replace('"id"', '"other"')
+    else:
+        said["protocol"] = {"minReaderVersion": 1, "minWriterVersion": 2}
+    checksum.write_text(json.dumps(said))
+    if what == "metadata":
+        with pytest.raises(KeyError):
+            ids(root)
+    if later:
+        assert delete(root, "id = 5") == 0
+        before.remove(5)
+    else:
+        assert f"contradicts the {what} of the log" in open_table(str(root)).snapshot().warnings[-1]
+    (damage,) = fsck(open_table(str(root))).damage
+    assert damage.path == f"_delta_log/{1:020d}.crc"
+    assert damage.reason.startswith(f"contradicts the {what} of the log")
+    checksum.unlink()
+    assert ids(root) == before
+    assert fsck(open_table(str(root))).clean
+
+
+def test_a_checksum_from_before_a_change_of_the_schema(root: Path) -> None:
+    log = root / "_delta_log"
+    first = [json.loads(line) for line in (log / f"{0:020d}.json").read_text().splitlines()]
+    (metadata,) = (each["metaData"] for each in first if "metaData" in each)
+    (log / f"{1:020d}.crc").write_text(json.dumps({"metadata": metadata}))
+    rows = pa.table({"id": [99], "v": ["b"], "more": [1]})
+    deltalake.write_deltalake(root, rows, mode="append", schema_mode="merge")
+    assert fsck(open_table(str(root))).clean
+
+
+def test_files_without_the_value_of_a_partition_column(tmp_path: Path) -> None:
+    """As a compaction of one partition wrote them that kept only the columns of its filter: their rows have a null."""
+    root = tmp_path / "t"
+    rows = pa.table({"id": [1, 2, 3], "day": ["d1", "d2", None], "shop": ["x", "y", "z"]})
+    deltalake.write_deltalake(root, rows, partition_by=["day", "shop"])
+    table = open_table(str(root))
+    assert fsck(table).clean
+    deltalake.write_deltalake(root, rows, mode="append")
+    edited(root, 1, "add", lambda each: each["partitionValues"].pop("shop"))
+    (damage,) = fsck(table).damage
+    assert "the partition column shop has no value in 3 files" in damage.reason
+    # Whoever leaves out nulls says nothing else than who writes them.
+    edited(root, 1, "add", lambda each: each["partitionValues"].update(shop="x"))
+    edited(root, 1, "add", lambda each: each["partitionValues"]["day"] or each["partitionValues"].pop("day"))
+    assert fsck(table).clean

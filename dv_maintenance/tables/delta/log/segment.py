@@ -70,6 +70,7 @@ class LogSegment:
     modified : when the version's own commit file (or else its checkpoint) was written, in epoch milliseconds.
     commit : whether the version's own commit file still exists.
     checksum : path of the version's ``.crc``, if there is one.
+    last_checksum : version and path of the newest ``.crc`` up to this version, if it is not older than the checkpoint.
     size : bytes of the version's own commit file; -1 if it does not exist.
     """
 
@@ -80,6 +81,7 @@ class LogSegment:
     modified: int
     commit: bool = True
     checksum: str | None = None
+    last_checksum: tuple[int, str] | None = None
     warnings: tuple[str, ...] = ()
     size: int = -1
 
@@ -202,6 +204,7 @@ def segment(
         modified=own.modified if own else max(file.modified for file in listing.checkpoints[wanted]),
         commit=own is not None,
         checksum=listing.checksums.get(wanted),
+        last_checksum=max((each for each in listing.checksums.items() if first - 1 <= each[0] <= wanted), default=None),
         warnings=(*warnings, *linked),
         size=own.size if own else -1,
     )

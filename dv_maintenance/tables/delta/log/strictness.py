@@ -8,16 +8,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import orjson
 import pyarrow.compute as pc
 
+from dv_maintenance.files.arrays import combined, flags, numbers
 from dv_maintenance.remedies import run
 from dv_maintenance.tables.delta.features import NO_SCHEMA, stamps
 from dv_maintenance.tables.delta.log.bulk import dv_id
+from dv_maintenance.tables.delta.log.checksum import contradicted, read_checksum
 from dv_maintenance.tables.delta.log.pointer import POINTER
 from dv_maintenance.tables.delta.log.segment import LOG, commit_path, read_commits
 from dv_maintenance.tables.delta.rows.partitions import partition_columns, spelling_of
 from dv_maintenance.tables.fsck import LogFault, Repair
+from dv_maintenance.tables.model import NULL_PARTITION
 from dv_maintenance.tables.partition_values import sql_type
 from dv_maintenance.units import count, parse_count
 
@@ -45,6 +49,7 @@ class _Commits:
     unstamped : the last commit without an in-commit timestamp, and its version; ``None`` if all have one.
     statistics : by file, the commit with its last statistics if they are not a JSON object.
     uncountable : by file, the commit with its last statistics if their row count is beyond 64 bits.
+    changed : the last commit with a ``metaData`` and with a ``protocol``.
     added : by file, the last commit that adds it. ``removed``: by file, the last commit that removes a logical file
         of it that was not live, and adds none.
     """
@@ -55,6 +60,7 @@ class _Commits:
         self.unstamped: tuple[str, int] | None = None
         self.statistics: dict[str, str] = {}
         self.uncountable: dict[str, str] = {}
+        self.changed: dict[str, int] = {}
         self.added: dict[str, int] = {}
         self.removed: dict[str, int] = {}
         self._live: dict[str, set[str | None]] = {}  # vectors of each file that these commits add
@@ -78,6 +84,7 @@ class _Commits:
         for body in _bodies(actions, "metaData"):
             names = body.get("partitionColumns")
             self.repeated = {name: where for name in names if names.count(name) > 1} if isinstance(names, list) else {}
+        self.changed |= {kind: version for each in actions for kind in each if kind in {"metaData", "protocol"}}
         first = actions[0].get("commitInfo") if actions else None
         if not (isinstance(first, dict) and type(first.get("inCommitTimestamp")) is int):
             self.unstamped = where, version
@@ -146,6 +153,7 @@ def strict_faults(storage: Storage, snapshot: DeltaSnapshot, name: str) -> Itera
         yield LogFault(commits.uncountable[path], f"{path} has more rows than 64 bits can count", _CANT_OPEN, again)
         break
     yield from _spellings(snapshot, name)
+    yield from _left_out(snapshot, commits, name)
     for path in snapshot.duplicate_paths:
         yield LogFault(
             path,
@@ -162,6 +170,7 @@ def strict_faults(storage: Storage, snapshot: DeltaSnapshot, name: str) -> Itera
                 _back(name, version),
             )
     yield from _in_the_way(storage, commit_path(snapshot.version + 1))
+    yield from _checksum(storage, snapshot, commits)
     yield from _stamps(snapshot, commits)
     yield from _protocol(snapshot, name)
     yield from _schema(snapshot)
@@ -205,6 +214,44 @@ def _spellings(snapshot: DeltaSnapshot, name: str) -> Iterator[LogFault]:
                 again = run("update", name, set=f"{column.name}={column.name}")
                 yield LogFault(LOG, what, "deltalake and polars can't read the table.", Repair(how, again, "Nothing."))
                 break
+
+
+def _left_out(snapshot: DeltaSnapshot, commits: _Commits, name: str) -> Iterator[LogFault]:
+    """Files without a value of a partition column, although their folder has one. Where the folder has none either, a
+    writer may have left out a null.
+    """
+    maps = combined(snapshot.files["partition_values"])
+    ends = numbers(maps.offsets)
+    keys, files = maps.keys.slice(ends[0]), np.repeat(np.arange(len(maps)), np.diff(ends))
+    for column in partition_columns(snapshot.metadata):
+        has = np.zeros(len(maps), bool)
+        has[files[flags(pc.equal(keys.slice(0, len(files)), column.key))]] = True
+        for at in np.flatnonzero(~has).tolist():
+            path = str(snapshot.files["path"][at].as_py())
+            said = next((each for each in path.split("/")[:-1] if each.startswith(f"{column.name}=")), None)
+            if said is None or said.endswith(f"={NULL_PARTITION}"):
+                continue
+            lost = f"{count(int((~has).sum()), 'file')}, the first is {path}"
+            yield LogFault(
+                LOG,
+                f"the partition column {column.name} has no value in {lost}",
+                f"Readers take it for null there, and filters on {column.name} do not find the rows.",
+                _back(name, commits.added.get(path)),
+            )
+            break
+
+
+def _checksum(storage: Storage, snapshot: DeltaSnapshot, commits: _Commits) -> Iterator[LogFault]:
+    """Protocol: Version Checksum File."""
+    version, path = snapshot.segment.last_checksum or (0, None)
+    for what in contradicted(read_checksum(storage, path), snapshot.metadata, snapshot.protocol):
+        if commits.changed.get("metaData" if what == "metadata" else what, -1) <= version:
+            yield LogFault(
+                path or "",
+                f"contradicts the {what} of the log",
+                "Readers that go by it, such as deltalake and polars, may return other columns, or deleted rows.",
+                Repair("Move the file to another place: no reader needs it.", None, "Nothing."),
+            )
 
 
 def _stamps(snapshot: DeltaSnapshot, commits: _Commits) -> Iterator[LogFault]:
