@@ -210,7 +210,9 @@ def _json_rows(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator
 
 
 def _plain(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> tuple[pa.Schema, Iterable[pa.RecordBatch]]:
-    """The same values without dictionaries: a file holds one dictionary per column, a table may have many."""
+    """The same values without dictionaries: a file holds one dictionary per column, a table may have many. Fields of
+    structs are nullable.
+    """
     plain = pa.schema([field.with_type(_mapped(field.type, _decoded)) for field in schema], schema.metadata)
     if plain.equals(schema):
         return schema, batches
@@ -244,13 +246,15 @@ def _as_text(type_: pa.DataType) -> pa.DataType:
 
 
 def _mapped(type_: pa.DataType, leaf: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
-    """The same nesting with every leaf type replaced."""
+    """The same nesting with every leaf type replaced. Fields of structs become nullable: where the struct is null, so
+    are they, which neither casts nor files allow otherwise.
+    """
 
     def field(inner: pa.Field) -> pa.Field:
         return inner.with_type(_mapped(inner.type, leaf))
 
     if pa.types.is_struct(type_):
-        return pa.struct([field(type_.field(n)) for n in range(type_.num_fields)])
+        return pa.struct([field(type_.field(n)).with_nullable(True) for n in range(type_.num_fields)])
     if pa.types.is_map(type_):
         return pa.map_(field(type_.key_field), field(type_.item_field))
     if pa.types.is_list(type_):

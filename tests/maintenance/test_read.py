@@ -96,6 +96,17 @@ def test_arrow_and_parquet_hold_the_same_rows(tmp_path: Path) -> None:
     assert pq.read_schema(tmp_path / "none.parquet").names == ROWS.schema.names
 
 
+@pytest.mark.parametrize("name", ["rows.arrow", "rows.parquet", "rows.jsonl", "rows.csv"])
+def test_null_structs_with_fields_that_are_not_null(tmp_path: Path, name: str) -> None:
+    """Where the struct is null, readers give null for its NOT NULL fields, too (lance-format/lance#7826)."""
+    fields = [pa.field("x", pa.float64(), nullable=False)]
+    spots = pa.StructArray.from_arrays([pa.array([1.5, None])], fields=fields, mask=pa.array([False, True]))
+    rows = pa.table({"id": [1, 2], "spot": spots})
+    assert write_rows(rows.schema, rows.to_batches(), str(tmp_path / name)) == 2
+    if name == "rows.parquet":
+        assert pq.read_table(tmp_path / name)["spot"].to_pylist() == [{"x": 1.5}, None]
+
+
 @pytest.mark.parametrize("name", ["rows.xlsx", "rows", "missing/rows.arrow"])
 def test_places_that_can_not_be_written(tmp_path: Path, name: str) -> None:
     with pytest.raises(UsageError):
