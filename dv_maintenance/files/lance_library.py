@@ -112,6 +112,7 @@ def open_dataset(storage: Storage, version: int | None = None) -> Any:
 
 # Where in Lance's source an error was made, which it appends to each message.
 _SOURCE_PLACE: Final = re.compile(r",? ?(?:/[\w.+@-]+)+\.rs:\d+:\d+")
+_NO_FILES: Final = re.compile(r"Fragment \d+ does not contain any data")
 _MISSING: Final = re.compile(r"[Nn]ot found|No such file")
 _CUT: Final = re.compile(
     r"failed to fill whole buffer|[Rr]ange [Nn]ot [Ss]atisfiable|[Ii]nvalid ?[Rr]ange|[Rr]equested range"
@@ -163,6 +164,12 @@ def translated(error: BaseException, what: str, **place: Any) -> DvMaintenanceEr
     text = reason_of(error)
     if _CONFLICT.search(text):
         return ConflictError(f"{what} lost to a concurrent commit: {text}", **place)
+    if _NO_FILES.search(text):
+        return RefusedError(
+            f"Lance cannot read {what}: {text}. All columns with values were dropped, what is left has only nulls",
+            next_step="restore the version from before that, or write the rows again",
+            **place,
+        )
     if _MISSING.search(text):
         return DamagedTableError(
             f"{what} needs a file that does not exist: {text}",

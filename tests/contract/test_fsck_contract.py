@@ -343,6 +343,20 @@ def test_indices_of_a_lance_table(golden_copy: Callable[[str], Path]) -> None:
     assert not any("restore()" in str(each.command) for each in report.remedies)
 
 
+def test_fragments_of_a_lance_table_without_data_files(tmp_path: Path) -> None:
+    """Their columns with values were dropped: pylance 14 can't open the rows (lance-format/lance#7236)."""
+    lance, place = pytest.importorskip("lance"), str(tmp_path / "t.lance")
+    lance.write_dataset(pa.table({"a": [1, 2, 3]}), place).add_columns(pa.field("n", pa.int32()))
+    assert fsck(open_table(place), deep=True).clean
+    lance.dataset(place).drop_columns(["a"])
+    with pytest.raises(Exception, match="does not contain any data"):
+        lance.dataset(place).to_table()
+    (damage,) = fsck(open_table(place)).damage
+    assert "1 fragment with 3 rows" in damage.reason
+    with pytest.raises(RefusedError, match="what is left has only nulls"):
+        [*read(open_table(place))[1]]
+
+
 def test_golden_tables_are_clean(golden: Path) -> None:
     """Every golden table of each format, as the user would call it, and those that are damaged are not."""
     wrong = {}

@@ -13,12 +13,13 @@ import pyarrow as pa
 
 from dv_maintenance.dv import lance
 from dv_maintenance.files.arrays import int64s, strings
-from dv_maintenance.tables.fsck import DATA, DV, INDEX, Needed, Repair, going_back, needed
+from dv_maintenance.tables.fsck import DATA, DV, INDEX, LogFault, Needed, Repair, going_back, needed
 from dv_maintenance.tables.lance.commit.indices import SYSTEM
 from dv_maintenance.tables.lance.layout import data_path, deletion_path, index_path
 from dv_maintenance.tables.model import FileKey
 from dv_maintenance.tables.parallel import in_parallel
 from dv_maintenance.tables.work import DvRef, SourceFile
+from dv_maintenance.units import count
 
 if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
@@ -87,6 +88,23 @@ def stored_sources(storage: Storage, snapshot: LanceSnapshot) -> Iterator[Source
             uri = storage.uri_of(data_path(storage, manifest, file))
             yield SourceFile(key, uri, file.size or 0, rows, dv, format="lance")
             dv = None
+
+
+def log_faults(storage: Storage, snapshot: LanceSnapshot) -> tuple[LogFault, ...]:
+    """Fragments with rows but without data files, which pylance 14 opens no table with."""
+    del storage
+    bare = [each for each in snapshot.fragments if each.physical_rows and not each.files]
+    if not bare:
+        return ()
+    some = f"{count(len(bare), 'fragment')} with {count(sum(each.physical_rows or 0 for each in bare), 'row')}"
+    return (
+        LogFault(
+            f"fragment-{bare[0].id}",
+            f"has rows, but no data file ({some}): all columns with values were dropped",
+            "Lance can't read or change these rows, whose other columns are null.",
+            Repair("Restore the version from before that, or write the rows again.", None, "Nothing."),
+        ),
+    )
 
 
 def remedies(

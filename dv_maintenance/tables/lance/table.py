@@ -18,7 +18,6 @@ from dv_maintenance.tables.versions import NumberedVersions
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from dv_maintenance.tables.fsck import LogFault
     from dv_maintenance.tables.lance import file_log, fsck, writable
     from dv_maintenance.tables.lance.commit import deletes, preflight, rewrites
     from dv_maintenance.tables.lance.log import history, refs, versions
@@ -131,9 +130,7 @@ class LanceTable(NumberedVersions, DeletesOnly):
     stored_sources = _of_storage(fsck.stored_sources)
     remedies = _of_storage(fsck.remedies)
 
-    def log_faults(self, snapshot: LanceSnapshot) -> tuple[LogFault, ...]:
-        del snapshot
-        return ()
+    log_faults = _of_storage(fsck.log_faults)
 
     tags = _of_root(refs.tags)
     branches = _of_root(refs.branches)

@@ -463,6 +463,7 @@ def test_options() -> None:
         ("Not found: x/data/y.lance, /home/a/b/c.rs:1:2", DamagedTableError),
         ("External error: Encountered corrupt file x", DamagedTableError),
         ("Not supported: this encoding", RefusedError),
+        ("External error: Not found: Fragment 0 does not contain any data, /a/b.rs:1:2", RefusedError),
     ],
 )
 def test_errors(text: str, kind: type[Exception]) -> None:
