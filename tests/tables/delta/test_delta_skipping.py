@@ -188,6 +188,18 @@ def test_what_is_no_statistic_is_unknown(stats: dict[str, Any]) -> None:
         assert (known.lower, known.upper, known.values, known.nulls) == (None, None, True, True), name
 
 
+@pytest.mark.parametrize(
+    ("text", "off"), [("1850-01-01T00:01:01.000+00:53", 28), ("1850-01-01T00:01:01.000-00:01", -15)]
+)
+def test_offsets_without_their_seconds(text: str, off: int) -> None:
+    """Spark wrote the local mean time of a zone so (delta-io/delta#5249); the moment is off by what it left out."""
+    stats = {"minValues": {"at": text}, "maxValues": {"at": text}}
+    known = stats_bounds(stats, StatsColumn(("at",), ("at",), COLUMNS["at"]))
+    said = int(datetime.fromisoformat(text).timestamp()) - off
+    assert known.lower <= said * 1_000_000 <= known.upper
+    assert known.upper - known.lower <= 120_000_000
+
+
 # -- tables ------------------------------------------------------------------------------------------------------
 
 

@@ -1,9 +1,10 @@
 """Decide which live files may hold a row that satisfies a condition, from partition values and statistics.
 
 Many tools write statistics, so only a few facts can be relied on (protocol: Per-file Statistics). A bound need not be
-exact: strings are cut off, timestamps are cut to milliseconds, floats may have the digits of a narrower type, and the
-rows that reached the bound may be deleted. A maximum of floats says nothing about NaN: Parquet's own statistics ignore
-NaN, and Spark treats it as the greatest number. A bound that is missing, or not of its column's type, is unknown.
+exact: strings are cut off, timestamps are cut to milliseconds, their offsets to minutes, floats may have the digits of
+a narrower type, and the rows that reached the bound may be deleted. A maximum of floats says nothing about NaN:
+Parquet's own statistics ignore NaN, and Spark treats it as the greatest number. A bound that is missing, or not of its
+column's type, is unknown.
 """
 
 from __future__ import annotations
@@ -45,6 +46,9 @@ _BATCH: Final = 65_536  # statistics that are Python objects at the same time
 # Half of what a float32 may be off by, and more than any shortest text of one is.
 _FLOAT_SLACK: Final = 2.0**-23
 _MILLISECOND: Final = 1000
+_MINUTE: Final = 60_000_000
+# Since then no time zone has an offset with seconds. Spark's statistics have those of older times without them.
+_WHOLE_MINUTES: Final = 1973
 # The character that older writers append to a truncated maximum. Some characters sort after it.
 _OLD_TIE_BREAKER: Final = "\ufffd"
 _SURROGATES: Final = range(0xD800, 0xE000)
@@ -197,7 +201,9 @@ def _bound(value: Any, type_: pa.DataType, side: int) -> Any:
         if types.is_date(type_):
             return comparable(date.fromisoformat(value), type_)
         if types.is_timestamp(type_):
-            return comparable(datetime.fromisoformat(value), type_) + side * _MILLISECOND
+            moment = datetime.fromisoformat(value)
+            cut = moment.tzinfo is not None and value[-1:] != "Z" and moment.year < _WHOLE_MINUTES
+            return comparable(moment, type_) + side * (_MINUTE if cut else _MILLISECOND)
     except (TypeError, ValueError, OverflowError, InvalidOperation):
         # Years beyond Python's dates, NaN and infinities, or a zone where none belongs: not a bound.
         return None
