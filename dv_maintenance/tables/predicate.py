@@ -91,7 +91,8 @@ Predicate = Compare | IsIn | IsNull | StartsWith | And | Or | Not | Unknown
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The known bounds of one column in one file.
+    """The known bounds of one column in one file. Of a writer's figures that contradict each other, none is believed:
+    bounds in the wrong order are dropped, and a column with a bound has values.
 
     lower : inclusive lower bound of every value, as ``comparable`` gives it; ``None``: no bound.
     upper : inclusive upper bound of every value, as ``comparable`` gives it; ``None``: no bound.
@@ -105,6 +106,14 @@ class Bounds:
     values: bool = True
     nulls: bool = True
     nans: bool = False
+
+    def __post_init__(self) -> None:
+        bounded = self.lower is not None, self.upper is not None
+        if any(bounded) and not self.values:
+            object.__setattr__(self, "values", True)
+        if all(bounded) and self.lower > self.upper:
+            object.__setattr__(self, "lower", None)
+            object.__setattr__(self, "upper", None)
 
 
 def exactly(value: Any) -> Bounds:

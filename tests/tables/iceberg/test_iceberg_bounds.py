@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,9 @@ from dv_maintenance.engine.scan import scan
 from dv_maintenance.errors import DamagedTableError
 from dv_maintenance.tables import open_table
 from dv_maintenance.tables.iceberg.rows.bounds import _value
+from dv_maintenance.tables.iceberg.snapshot import load_snapshot
 from dv_maintenance.tables.predicate import Compare, IsIn, IsNull, Predicate, StartsWith
+from dv_maintenance.testing.iceberg_builder import IcebergBuilder
 
 COLUMNS = {
     "i": pa.int32(),
@@ -77,8 +79,8 @@ def test_files_without_a_match_are_left_out(two_files: Any, name: str) -> None:
     least, greatest = (pc.min_max(pa.concat_arrays(rows(step)[name].chunks)).as_py() for step in range(2))
     beyond = Compare((name,), ">", greatest["max"])
     if name != "f":  # a NaN, which no count excludes
-        # Cut off after 16 characters.
-        assert sum(two_files.may_match(snapshot, beyond).to_pylist()) == int(name == "s")
+        # Text is cut off after 16 characters, and times may be cut to milliseconds.
+        assert sum(two_files.may_match(snapshot, beyond).to_pylist()) == int(name in {"s", "ts", "tz"})
     assert not any(two_files.may_match(snapshot, Compare((name,), "<", least["min"])).to_pylist())
     found = two_files.column_bounds(snapshot, [name])[name]
     assert found.nulls.to_pylist() == [0, 0]
@@ -86,7 +88,8 @@ def test_files_without_a_match_are_left_out(two_files: Any, name: str) -> None:
     if name == "f":
         assert [each for _, each in ordered] == [None, None]
     elif name != "s":
-        assert ordered == [(least["min"], least["max"]), (greatest["min"], greatest["max"])]
+        cut = timedelta(microseconds=999) if name in {"ts", "tz"} else 0
+        assert ordered == [(each["min"], each["max"] + cut if cut else each["max"]) for each in (least, greatest)]
 
 
 def conditions(name: str, column: pa.ChunkedArray) -> Iterator[Predicate]:
@@ -163,6 +166,46 @@ def test_no_file_of_a_golden_table_is_left_out_that_holds_a_row(laid: Callable[[
 )
 def test_a_bound_of_another_form_is_unknown(data: Any, kind: pa.DataType, value: Any) -> None:
     assert _value(data, kind) == value
+
+
+def millis(moment: datetime) -> bytes:
+    return struct.pack("<q", (moment - datetime(1970, 1, 1)) // timedelta(milliseconds=1) * 1000)
+
+
+MOMENT = datetime(2026, 8, 10, 20, 4, 53, 80758)
+
+
+@pytest.mark.parametrize(
+    ("condition", "figures"),
+    [
+        # UniForm copied greatest values that Delta cuts to milliseconds (https://github.com/delta-io/delta/issues/7444).
+        (Compare(("ts",), "=", MOMENT), {"125": {2: millis(MOMENT)}, "128": {2: millis(MOMENT)}}),
+        (Compare(("ts",), ">", MOMENT.replace(microsecond=80757)), {"128": {2: millis(MOMENT)}}),
+        # Bounds in the wrong order (https://github.com/ClickHouse/ClickHouse/issues/116499).
+        (Compare(("id",), "<", 5), {"125": {1: struct.pack("<q", 9)}, "128": {1: struct.pack("<q", 0)}}),
+        # The nulls of all files of a commit, of which this one has one row (ClickHouse, before pull request 112414).
+        (Compare(("id",), "=", 3), {"110": {1: 2}}),
+        (Compare(("id",), "=", 3), {"110": {1: 1}, "125": {1: struct.pack("<q", 3)}}),
+    ],
+    ids=["cut", "beyond the cut", "inverted", "more nulls than rows", "nulls and a bound"],
+)
+def test_figures_that_known_writers_get_wrong_leave_out_no_file(
+    tmp_path: Path, condition: Predicate, figures: dict[str, dict[int, Any]]
+) -> None:
+    builder = IcebergBuilder(tmp_path)
+    builder.create({"id": "long", "ts": "timestamp"})
+    builder.append(pa.table({"id": [3], "ts": pa.array([MOMENT], pa.timestamp("us"))}))
+    (only,) = load_snapshot(builder.layout).files.to_pylist()
+    pairs = {"110": ("121", "122"), "125": ("126", "127"), "128": ("129", "130")}
+    stored = {
+        name: [{pairs[name][0]: key, pairs[name][1]: value} for key, value in of_column.items()]
+        for name, of_column in figures.items()
+    }
+    entry = {"134": 0, "100": only["path"], "101": "PARQUET", "102": {}, "103": 1, "104": only["size"]}
+    builder.commit("overwrite", removed={only["path"]})
+    builder.commit("append", added=[entry | stored])
+    table: Any = open_table(str(tmp_path))
+    assert table.may_match(table.snapshot(), condition).to_pylist() == [True]
 
 
 def test_a_delete_opens_only_files_that_may_match(laid_copy: Callable[[str], Path]) -> None:

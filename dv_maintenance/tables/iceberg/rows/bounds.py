@@ -1,8 +1,9 @@
 """What the entries of data files say about the values of columns.
 
 Format: Iceberg specification, Manifests (data_file) and Appendix D. Bounds of text may be cut off. Those of floats
-leave out NaN. A file from before a column's type was promoted has bounds of the older type. A bound that is not in the
-form of its type is unknown.
+leave out NaN. Upper bounds of times may be cut to milliseconds, against the specification: Delta's UniForm copies them
+from Delta's statistics (https://github.com/delta-io/delta/issues/7444). A file from before a column's type was promoted
+has bounds of the older type. A bound that is not in the form of its type is unknown.
 """
 
 from __future__ import annotations
@@ -108,8 +109,8 @@ def _of_file(file: Mapping[str, Any], columns: Stored) -> dict[Column, Bounds]:
         count = nulls.get(number) if len(column) == 1 else None
         found[column] = Bounds(
             _value(lower.get(number), kind),
-            _value(upper.get(number), kind),
-            values=count is None or not 0 < rows <= count,
+            _not_below(_value(upper.get(number), kind), kind),
+            values=count is None or not 0 < rows == count,
             nulls=count != 0,
             nans=bool(types.is_floating(kind)),
         )
@@ -142,6 +143,11 @@ def _value(data: Any, kind: pa.DataType) -> Any:
     if size not in ((4, 8) if types.is_int64(kind) else (4,) if kind.bit_width == 32 else (8,)):
         return None
     return int.from_bytes(data, "little", signed=True)
+
+
+def _not_below(upper: Any, kind: pa.DataType) -> Any:
+    """The greatest value that an upper bound may stand for, in case it was cut off."""
+    return upper + 999 if upper is not None and types.is_timestamp(kind) and upper % 1000 == 0 else upper
 
 
 def partition_bounds(snapshot: IcebergSnapshot) -> list[dict[Column, Bounds]]:
