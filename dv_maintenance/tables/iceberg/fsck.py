@@ -9,8 +9,11 @@ import numpy as np
 import pyarrow.compute as pc
 
 from dv_maintenance.files.arrays import combined, flags, int64s, strings
+from dv_maintenance.files.avro.container import read_records
 from dv_maintenance.tables.fsck import DATA, DV, LogFault, Needed, Repair, going_back, needed
 from dv_maintenance.tables.iceberg.layout import Layout
+from dv_maintenance.tables.iceberg.log.manifests import ADDED, EXISTING, counted, placed
+from dv_maintenance.tables.iceberg.log.manifests import DATA as DATA_FILES
 from dv_maintenance.tables.iceberg.rows.tasks import rows_of, stored_source
 
 if TYPE_CHECKING:
@@ -70,6 +73,36 @@ def row_id_faults(snapshot: IcebergSnapshot) -> Iterator[LogFault]:
                 "Nothing. Rows that were added since keep ids that others have.",
             ),
         )
+
+
+def count_faults(layout: Layout, snapshot: IcebergSnapshot) -> Iterator[LogFault]:
+    """Iceberg's own readers skip a manifest that has no live file by the counts of the list."""
+    entry = snapshot.entry
+    if entry is None or entry.manifest_list is None:
+        return
+    path = layout.path(entry.manifest_list)
+    manifests = snapshot.entries.by_manifest.items()
+    try:
+        data = layout.storage.get(path)
+    except FileNotFoundError as error:
+        raise placed(layout, error, snapshot.version, entry.manifest_list) from error
+    records = read_records(data, dict.fromkeys(("504", "505")), by_id=True)
+    for record, (manifest, entries) in zip(records, manifests, strict=True):
+        counts = counted(entries)
+        alive = counts[ADDED][0] + counts[EXISTING][0]
+        if alive and [record.get("504"), record.get("505")] == [0, 0]:
+            what = "data files" if manifest.content == DATA_FILES else "delete files"
+            yield LogFault(
+                path,
+                f"says that {manifest.path} has no live files, although it has {alive}",
+                f"Iceberg's Java library does not read these {what}, while other readers do.",
+                Repair(
+                    "Run a purge, delete or update that changes any row: its commit writes the right counts. Don't "
+                    "rewrite the manifests with Iceberg's own procedure before: it drops the files.",
+                    None,
+                    "Nothing.",
+                ),
+            )
 
 
 def _old_deletes(snapshot: IcebergSnapshot) -> Iterator[tuple[str, int, int]]:

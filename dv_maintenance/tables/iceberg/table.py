@@ -124,7 +124,11 @@ class IcebergTable:
     remedies = staticmethod(fsck.remedies)
 
     def log_faults(self, snapshot: IcebergSnapshot) -> tuple[LogFault, ...]:
-        return (*strict_faults(snapshot.metadata), *fsck.row_id_faults(snapshot))
+        return (
+            *strict_faults(snapshot.metadata),
+            *fsck.row_id_faults(snapshot),
+            *fsck.count_faults(self.layout, snapshot),
+        )
 
     def branch(self, name: str) -> IcebergTable:
         """One of the ``branches``. Raises UsageError if there is no such branch."""

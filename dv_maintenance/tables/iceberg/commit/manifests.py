@@ -22,7 +22,16 @@ from dv_maintenance.files.avro.writer import Template, template_of, write_record
 from dv_maintenance.tables.iceberg.commit.schemas import filled, for_lists, for_manifests, resized
 from dv_maintenance.tables.iceberg.commit.summaries import partition_summaries
 from dv_maintenance.tables.iceberg.commit.templates import NEW_LIST, new_manifest, partition_fields
-from dv_maintenance.tables.iceberg.log.manifests import ADDED, DATA, DELETED, DELETES, EXISTING, Manifest, placed
+from dv_maintenance.tables.iceberg.log.manifests import (
+    ADDED,
+    DATA,
+    DELETED,
+    DELETES,
+    EXISTING,
+    Manifest,
+    counted,
+    placed,
+)
 from dv_maintenance.tables.parallel import in_parallel
 
 if TYPE_CHECKING:
@@ -158,15 +167,18 @@ class ManifestWriter:
         return {number for numbers in small.values() if len(numbers) > most for number in numbers}
 
     def _untouched(self, written: Collection[int]) -> list[dict[str, Any]]:
-        """The list's entries of the other manifests, without those that have only deleted files."""
+        """The list's entries of the other manifests, without those that have only deleted files. Counts go by what a
+        manifest has: those of some writers are wrong, and by them a manifest with live files could be dropped.
+        """
         found: list[dict[str, Any]] = []
         before = self._list
         for number, record in enumerate(() if before is None else read_records(before, None, by_id=True)):
             if number in written:
                 continue
-            alive = [record.get(key) for key in ("504", "505")]
-            if alive != [0, 0]:
-                found.append({"517": DATA, "515": 0, "516": 0, **record})
+            counts = counted(self.now.entries.by_manifest[self._manifests[number]])
+            if counts[ADDED][0] or counts[EXISTING][0]:
+                right = {key: count for key, count in _fields_of(counts).items() if record.get(key) is not None}
+                found.append({"517": DATA, "515": 0, "516": 0, **record, **right})
         return found
 
     # -- entries ---------------------------------------------------------------------------------------------------
@@ -263,8 +275,7 @@ class ManifestWriter:
             "515": self.sequence,
             "516": min((self.sequence if each is None else each for each in alive), default=self.sequence),
             "503": self.snapshot_id,
-            **{key: counts[status][0] for key, status in (("504", ADDED), ("505", EXISTING), ("506", DELETED))},
-            **{key: counts[status][1] for key, status in (("512", ADDED), ("513", EXISTING), ("514", DELETED))},
+            **_fields_of(counts),
             "507": partition_summaries(self.now.metadata, spec_id, [each["2"]["102"] for each in entries]),
             "519": None,
             "520": None,
@@ -297,3 +308,11 @@ class ManifestWriter:
 
 def _number(text: str | None, default: int) -> int:
     return int(text) if text is not None and text.strip().isdigit() else default
+
+
+def _fields_of(counts: Mapping[int, tuple[int, int]]) -> dict[str, int]:
+    """The fields of a manifest list for how many files and rows have each status."""
+    return {
+        **{key: counts[status][0] for key, status in (("504", ADDED), ("505", EXISTING), ("506", DELETED))},
+        **{key: counts[status][1] for key, status in (("512", ADDED), ("513", EXISTING), ("514", DELETED))},
+    }

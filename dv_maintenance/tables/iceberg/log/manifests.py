@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dv_maintenance.errors import DamagedTableError, DvMaintenanceError
-from dv_maintenance.files.arrays import bools, flags, int64s, integer, numbers, strings
+from dv_maintenance.files.arrays import bools, combined, flags, int64s, integer, numbers, strings
 from dv_maintenance.files.avro.container import header_of, read_columns, read_records
 from dv_maintenance.files.avro.schema import Wanted
 from dv_maintenance.tables.iceberg.layout import Layout
@@ -129,6 +129,15 @@ class ManifestEntries:
         return whole if pc.all(live).as_py() else whole.filter(live)
 
 
+def counted(entries: pa.Table) -> dict[int, tuple[int, int]]:
+    """How many files and rows have each status. ``entries``: schema ENTRIES."""
+    status, rows = (numbers(combined(entries[name])) for name in ("status", "record_count"))
+    return {
+        each: (int(np.count_nonzero(status == each)), int(rows[status == each].sum()))
+        for each in (ADDED, EXISTING, DELETED)
+    }
+
+
 def manifests_of(layout: Layout, snapshot: SnapshotEntry | None) -> list[Manifest]:
     """The manifests of a snapshot, in the order of its list.
 
@@ -185,6 +194,10 @@ def read_entries(
     As :func:`manifests_of`, for manifests too.
     """
     wanted = manifests_of(layout, snapshot) if manifests is None else manifests
+    if manifests is None and snapshot is not None and len(set(wanted)) < len(wanted):
+        twice = next(each.path for at, each in enumerate(wanted) if each in wanted[:at])
+        damage = DamagedTableError(f"the manifest {twice} is listed twice", next_step="restore an older snapshot")
+        raise placed(layout, damage, snapshot.id, snapshot.manifest_list or "")
     have = {} if known is None else known.by_manifest
     fresh = [each for each in wanted if each not in have]
     version = 0 if snapshot is None else snapshot.id

@@ -1,0 +1,93 @@
+"""Manifest lists that contradict their manifests, or themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from dv_maintenance.engine.local import LocalEngine
+from dv_maintenance.errors import DamagedTableError
+from dv_maintenance.maintenance.execution.apply import purge
+from dv_maintenance.maintenance.fsck.check import fsck
+from dv_maintenance.maintenance.read import read
+from dv_maintenance.tables import open_table
+from dv_maintenance.tables.iceberg.snapshot import load_snapshot
+from dv_maintenance.testing.iceberg_builder import IcebergBuilder
+
+fastavro = pytest.importorskip("fastavro")
+Records = list[dict[str, Any]]
+NONE_LIVE = {"added_files_count": 0, "existing_files_count": 0, "added_rows_count": 0}
+
+
+def made(place: Path, change: Callable[[Records], Records]) -> IcebergBuilder:
+    """Two files of two rows, and one of two of which the first is deleted; its newest manifest list is changed."""
+    builder = IcebergBuilder(place)
+    builder.create({"id": "long"})
+    for first in (1, 3, 5):
+        builder.append(pa.table({"id": [first, first + 1]}))
+    builder.delete(lambda rows: pc.equal(rows["id"], 5))
+    path = newest_list(builder)
+    with path.open("rb") as file:
+        reader = fastavro.reader(file)
+        schema, records = reader.writer_schema, list(reader)
+        metadata = {key: value for key, value in reader.metadata.items() if not key.startswith("avro.")}
+    with path.open("wb") as file:
+        fastavro.writer(file, schema, change(records), metadata=metadata)
+    return builder
+
+
+def newest_list(builder: IcebergBuilder) -> Path:
+    snapshot = load_snapshot(builder.layout)
+    assert snapshot.entry
+    assert snapshot.entry.manifest_list
+    return Path(str(snapshot.entry.manifest_list).removeprefix("file://"))
+
+
+def records_of(path: Path) -> Records:
+    with path.open("rb") as file:
+        return list(fastavro.reader(file))
+
+
+def ids(place: Path) -> list[int]:
+    schema, batches = read(open_table(str(place)))
+    return sorted(pa.Table.from_batches(batches, schema)["id"].to_pylist())
+
+
+@pytest.mark.parametrize(
+    "counts",
+    [
+        NONE_LIVE,
+        # Counts that grow with each commit (https://github.com/JanKaul/iceberg-rust/issues/409).
+        {"deleted_files_count": 62, "deleted_rows_count": 16192},
+        # https://github.com/ClickHouse/ClickHouse/issues/121222
+        {"existing_files_count": 9},
+    ],
+    ids=["none live", "too many deleted", "too many existing"],
+)
+def test_a_commit_goes_by_what_manifests_have(tmp_path: Path, counts: dict[str, int]) -> None:
+    builder = made(tmp_path, lambda records: [record | counts for record in records])
+    assert purge(open_table(str(tmp_path)), LocalEngine()).verified
+    assert ids(tmp_path) == [1, 2, 3, 4, 6]
+    for record in records_of(newest_list(builder)):
+        states = [each["status"] for each in records_of(Path(record["manifest_path"].removeprefix("file://")))]
+        stated = [record[f"{name}_files_count"] for name in ("existing", "added", "deleted")]
+        assert stated == [states.count(each) for each in range(3)]
+
+
+def test_a_manifest_that_other_readers_skip_is_a_finding(tmp_path: Path) -> None:
+    made(tmp_path, lambda records: [records[0] | NONE_LIVE, *records[1:]])
+    (fault,) = fsck(open_table(str(tmp_path))).damage
+    assert "has no live files, although it has 1" in fault.reason
+    purge(open_table(str(tmp_path)), LocalEngine())
+    assert not fsck(open_table(str(tmp_path))).damage
+
+
+def test_a_manifest_that_is_listed_twice_is_damage(tmp_path: Path) -> None:
+    made(tmp_path, lambda records: [*records, records[-1]])
+    with pytest.raises(DamagedTableError, match="is listed twice"):
+        open_table(str(tmp_path)).snapshot()
