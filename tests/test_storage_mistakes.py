@@ -88,6 +88,7 @@ MISTAKES = [
     ("hdfs://namenode/t", None, 2, "hdfs:// is not supported", "begins with s3://"),
     ("s3:/bucket/t", None, 2, "a local path, since a URI has two slashes", "write s3://BUCKET/PATH"),
     ("/nowhere/at/all", None, 2, "nothing exists at this path", "check the path"),
+    ("unity.main.sales.orders", None, 2, "nothing exists at this path", "let DVM_CATALOGS name the file"),
     ("{file}", None, 2, "it is a file", "give the folder that has the table's log"),
     ("{empty}", None, 2, "the folder is empty", "check the path"),
     ("{parquet}", None, 2, "a folder of Parquet files", "dvm convert"),

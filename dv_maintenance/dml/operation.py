@@ -13,6 +13,7 @@ from dv_maintenance.errors import ConflictError, DvMaintenanceError, RefusedErro
 from dv_maintenance.files.parquet_footer import read_footer
 from dv_maintenance.report import Report
 from dv_maintenance.tables.gates import check_committable
+from dv_maintenance.tables.registry import title_of
 from dv_maintenance.tables.rows import DeletedRows, RowChanges, RowLevelTable
 
 if TYPE_CHECKING:
@@ -183,7 +184,9 @@ def row_level(table: Table) -> RowLevelTable:
     if isinstance(table, RowLevelTable):
         return table
     raise RefusedError(
-        f"changing rows of {table.format} tables is not supported", table=table.uri, next_step="use its own engine"
+        f"changing rows of {title_of(table.format)} tables is not supported",
+        table=table.uri,
+        next_step="use its own engine",
     )
 
 

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from dv_maintenance.errors import DamagedTableError, RefusedError
 from dv_maintenance.tables.capabilities import CHANGE_COLUMNS, ChangeFeedTable
+from dv_maintenance.tables.registry import title_of
 
 if TYPE_CHECKING:
     from dv_maintenance.tables.capabilities import ChangeFeed, ChangeTask
@@ -31,7 +32,11 @@ def read_changes(table: Table, first: int, last: int | None = None) -> tuple[Cha
     DamagedTableError : while reading: a file of these versions is damaged or missing, for example after a vacuum.
     """
     if not isinstance(table, ChangeFeedTable):
-        raise RefusedError(f"the change feed of {table.format} tables is not supported", table=table.uri)
+        raise RefusedError(
+            f"the change feed of {title_of(table.format)} tables is not supported",
+            table=table.uri,
+            next_step="use the engine of the table",
+        )
     feed = table.change_feed(first, last)
     return feed, _batches(table, feed)
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from dv_maintenance.errors import RefusedError
 from dv_maintenance.tables.capabilities import CheckpointableTable
+from dv_maintenance.tables.registry import title_of
 
 if TYPE_CHECKING:
     from dv_maintenance.tables.reports import CheckpointReport
@@ -27,5 +28,5 @@ def checkpoint(
     StorageError : the storage failed.
     """
     if not isinstance(table, CheckpointableTable):
-        raise RefusedError(f"{table.format} tables need no checkpoints", table=table.uri)
+        raise RefusedError(f"{title_of(table.format)} tables need no checkpoints", table=table.uri)
     return table.checkpoint(clean_log=clean_log, dry_run=dry_run, now=now).of(table)

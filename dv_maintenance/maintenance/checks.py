@@ -32,7 +32,7 @@ from dv_maintenance.maintenance.vacuum import foreseen
 from dv_maintenance.remedies import run
 from dv_maintenance.tables.capabilities import PreflightTable, SymlinkManifestTable
 from dv_maintenance.tables.fsck import DV
-from dv_maintenance.tables.registry import known_format
+from dv_maintenance.tables.registry import known_format, title_of
 from dv_maintenance.units import (
     DAY,
     count,
@@ -385,7 +385,9 @@ def _deletion_files_exist(inspection: _Inspection) -> Finding:
     """For formats whose deletion files have checksums: each reader checks these."""
     damage = inspection.damage()
     if damage is None:
-        return Finding("deletion_files", None, f"deletion files of {inspection.table.format} tables have checksums", {})
+        return Finding(
+            "deletion_files", None, f"deletion files of {title_of(inspection.table.format)} tables have checksums", {}
+        )
     concerned = [each for each in damage if each.kind == DV]
     with_dv = inspection.snapshot.files.num_rows - inspection.snapshot.files["dv_id"].null_count
     numbers = {"version": inspection.snapshot.version, "deletion_files": with_dv, "faults": len(concerned)}

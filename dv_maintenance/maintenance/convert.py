@@ -19,6 +19,7 @@ from dv_maintenance.tables.capabilities import AdoptingTable
 from dv_maintenance.tables.gates import check_committable
 from dv_maintenance.tables.model import NULL_PARTITION, FileKey, partition_name
 from dv_maintenance.tables.nested import NestedTables, table_around
+from dv_maintenance.tables.registry import title_of
 from dv_maintenance.tables.rows import AddedFile
 from dv_maintenance.tables.work import RewriteTask, ScanTask, SourceFile
 
@@ -83,7 +84,11 @@ def convert(
     from dv_maintenance.engine.parquet.schema import describe
 
     if not isinstance(table, AdoptingTable):
-        raise RefusedError(f"converting files to {table.format} tables is not supported", table=table.uri)
+        raise RefusedError(
+            f"converting files to {title_of(table.format)} tables is not supported",
+            table=table.uri,
+            next_step="use the engine of the table",
+        )
     if (newest := table.adopted()) is not None:
         return ConvertReport(table=table.uri, format=table.format, converted=False, version=newest)
     check_committable(table, dry_run=dry_run)
@@ -194,8 +199,9 @@ def _declared(table: Table, order: Sequence[str], types: Mapping[str, pa.DataTyp
     if set(order) == set(types) and len(order) == len(set(order)):
         return {name: types[name] for name in order}
     wanted = ", ".join(f"{name} STRING" for name in order)
+    given = f"types are given for {', '.join(types)}" if types else "no types are given"
     raise UsageError(
-        f"the folders are partitioned by {', '.join(order) or 'nothing'}, not by {', '.join(types) or 'nothing'}",
+        f"the folders are partitioned by {', '.join(order) or 'nothing'}, but {given}",
         table=table.uri,
         next_step=Remedy("give their types: {}", (setting("partition_types", f'"{wanted}"'),))
         if order

@@ -28,6 +28,7 @@ from dv_maintenance.maintenance.vacuum import foreseen
 from dv_maintenance.tables.file_log import FileLogTable
 from dv_maintenance.tables.parallel import in_parallel
 from dv_maintenance.tables.quarantine import quarantined
+from dv_maintenance.tables.registry import title_of
 from dv_maintenance.units import day_of, format_duration, iso_timestamp
 
 if TYPE_CHECKING:
@@ -141,7 +142,7 @@ def to_erase(table: Table, snapshot: Snapshot, policy: Policy, *, now: int) -> T
         return None
     has_dv = valid(snapshot.files["dv_id"])
     if not isinstance(table, FileLogTable):
-        silent = f"{table.format} tables don't record which unneeded files hold deleted rows"
+        silent = f"{title_of(table.format)} tables don't record which unneeded files hold deleted rows"
         return ToErase(
             erasure, _oldest_dv(table, snapshot, erasure, int(has_dv.sum())), unknown=(silent, *snapshot.unerased)
         )

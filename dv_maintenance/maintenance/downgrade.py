@@ -18,6 +18,7 @@ from dv_maintenance.report import Report
 from dv_maintenance.tables.capabilities import DowngradableTable
 from dv_maintenance.tables.fsck import FsckTable
 from dv_maintenance.tables.gates import check_committable
+from dv_maintenance.tables.registry import title_of
 
 if TYPE_CHECKING:
     from dv_maintenance.engine import Engine
@@ -76,7 +77,7 @@ def downgrade(
     Errors of the purge, the engine and the table pass through; steps that were finished before are kept.
     """
     if not isinstance(table, DowngradableTable):
-        raise RefusedError(f"{table.format} tables have no feature to drop", table=table.uri)
+        raise RefusedError(f"{title_of(table.format)} tables have no feature to drop", table=table.uri)
     snapshot = table.snapshot()
     check_committable(table, dry_run=dry_run)
     dirty = snapshot.files["dv_id"].null_count < snapshot.files.num_rows

@@ -27,6 +27,7 @@ from dv_maintenance.tables.capabilities import EngineSqlTable
 from dv_maintenance.tables.dv_codecs import load
 from dv_maintenance.tables.fingerprint import Fingerprint, fingerprint, row_hashes
 from dv_maintenance.tables.model import FileKey, has_variant, logical_type
+from dv_maintenance.tables.registry import title_of
 
 if TYPE_CHECKING:
     from dv_maintenance.tables.capabilities import EngineName, WaitingRows
@@ -92,7 +93,7 @@ def engine_sql(
     DvMaintenanceError : the engine failed.
     """
     if not isinstance(table, EngineSqlTable):
-        raise RefusedError(f"maintenance by SQL is not supported for {table.format} tables", table=table.uri)
+        raise RefusedError(f"maintenance by SQL is not supported for {title_of(table.format)} tables", table=table.uri)
     if job not in JOBS:
         raise UsageError(f"unknown job {job!r}", table=table.uri, next_step=f"use one of {', '.join(JOBS)}")
     before = table.snapshot()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from dv_maintenance.errors import DvMaintenanceError
 from dv_maintenance.tables.capabilities import SymlinkManifestTable
-from dv_maintenance.tables.registry import known_format
+from dv_maintenance.tables.registry import title_of
 from dv_maintenance.tables.reports import ManifestReport
 
 if TYPE_CHECKING:
@@ -81,8 +81,7 @@ def _planned(table: Table, *, purge_first: bool) -> tuple[ManifestReport, Snapsh
 
 def no_manifests(table: Table) -> str:
     """Why a table without symlink manifests needs none."""
-    known = known_format(table.format)
-    return f"{known.title if known else table.format} writes its own manifests: nothing to generate"
+    return f"{title_of(table.format)} writes its own manifests: nothing to generate"
 
 
 def manifests_written(table: Table) -> int | None:

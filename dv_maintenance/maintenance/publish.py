@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from dv_maintenance.errors import RefusedError
 from dv_maintenance.tables.capabilities import PublishableTable
+from dv_maintenance.tables.registry import title_of
 
 if TYPE_CHECKING:
     from dv_maintenance.tables.reports import PublishReport
@@ -22,5 +23,5 @@ def publish(table: Table, *, dry_run: bool = False) -> PublishReport:
     StorageError : the storage or the catalog failed.
     """
     if not isinstance(table, PublishableTable):
-        raise RefusedError(f"{table.format} tables have no commits to publish", table=table.uri)
+        raise RefusedError(f"{title_of(table.format)} tables have no commits to publish", table=table.uri)
     return table.publish(dry_run=dry_run).of(table)

@@ -12,6 +12,7 @@ from dv_maintenance.remedies import Remedy, run
 from dv_maintenance.report import Report
 from dv_maintenance.tables.capabilities import FileNumbers, RecountableTable
 from dv_maintenance.tables.dv_codecs import load
+from dv_maintenance.tables.registry import title_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,7 +60,7 @@ def recount(
     """
     if not isinstance(table, RecountableTable):
         raise RefusedError(
-            f"row counts of {table.format} tables are not statistics that can be computed again",
+            f"row counts of {title_of(table.format)} tables are not statistics that can be computed again",
             table=table.uri,
             next_step=Remedy("check the table with {}", (run("fsck", table.uri, deep=True),)),
         )

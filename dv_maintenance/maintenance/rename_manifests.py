@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from dv_maintenance.errors import RefusedError
 from dv_maintenance.tables.capabilities import RenamableManifestsTable
+from dv_maintenance.tables.registry import title_of
 
 if TYPE_CHECKING:
     from dv_maintenance.tables.reports import RenameReport
@@ -25,5 +26,5 @@ def rename_manifests(table: Table, *, dry_run: bool = False, now: int | None = N
     StorageError : the storage failed; run it again.
     """
     if not isinstance(table, RenamableManifestsTable):
-        raise RefusedError(f"{table.format} tables have only one naming scheme of manifests", table=table.uri)
+        raise RefusedError(f"{title_of(table.format)} tables have only one naming scheme of manifests", table=table.uri)
     return table.rename_manifests(dry_run=dry_run, now=now).of(table)

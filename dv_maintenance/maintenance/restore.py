@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from dv_maintenance.errors import DvMaintenanceError, RefusedError
 from dv_maintenance.tables.capabilities import RestorableTable
 from dv_maintenance.tables.model import FileKey
+from dv_maintenance.tables.registry import title_of
 
 if TYPE_CHECKING:
     from dv_maintenance.tables.model import Snapshot
@@ -39,7 +40,11 @@ def restore(
     ConflictError, StorageError, UnsupportedFeatureError : see ``Table.commit``.
     """
     if not isinstance(table, RestorableTable):
-        raise RefusedError(f"{table.format} tables can't be restored by this release", table=table.uri)
+        raise RefusedError(
+            f"{title_of(table.format)} tables can't be restored by this release",
+            table=table.uri,
+            next_step="use the engine of the table",
+        )
     result = table.restore(
         version=version,
         timestamp=timestamp,

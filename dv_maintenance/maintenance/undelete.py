@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from dv_maintenance.errors import RefusedError
 from dv_maintenance.tables.capabilities import UndeletableTable
+from dv_maintenance.tables.registry import title_of
 
 if TYPE_CHECKING:
     from dv_maintenance.tables.reports import UndeleteReport
@@ -24,7 +25,7 @@ def undelete(
     """
     if not isinstance(table, UndeletableTable):
         raise RefusedError(
-            f"vacuums of {table.format} tables have no quarantine",
+            f"vacuums of {title_of(table.format)} tables have no quarantine",
             table=table.uri,
             next_step="bring the files back from a backup, or from the versions of the bucket",
         )

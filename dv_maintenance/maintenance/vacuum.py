@@ -14,6 +14,7 @@ from dv_maintenance.tables import open_table
 from dv_maintenance.tables.capabilities import ProtectingTable
 from dv_maintenance.tables.find import find_tables
 from dv_maintenance.tables.guard import VACUUM_DEFAULTS, VacuumRequest
+from dv_maintenance.tables.registry import title_of
 from dv_maintenance.tracing import span
 from dv_maintenance.units import count
 
@@ -66,7 +67,7 @@ def _protecting(table: Table, request: VacuumRequest) -> Table:
         return table
     if not isinstance(table, ProtectingTable):
         raise UsageError(
-            f"{table.format} tables have no clones to protect",
+            f"{title_of(table.format)} tables have no clones to protect",
             table=table.uri,
             next_step=Remedy("leave out {}; a longer retention keeps files for other readers", (setting("clones"),)),
         )

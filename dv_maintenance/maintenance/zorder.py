@@ -27,6 +27,7 @@ from dv_maintenance.maintenance.planning.selection import select
 from dv_maintenance.maintenance.planning.steps import MaintenancePlan, Why
 from dv_maintenance.remedies import Remedy, run
 from dv_maintenance.tables.capabilities import OrderableTable
+from dv_maintenance.tables.registry import title_of
 
 if TYPE_CHECKING:
     from dv_maintenance.engine import Engine
@@ -78,7 +79,11 @@ def plan_zorder(
     """
     table.check_writable(snapshot, "rewrite")
     if not isinstance(table, OrderableTable):
-        raise RefusedError(f"ordering files of {table.format} tables is not supported", table=table.uri)
+        raise RefusedError(
+            f"ordering files of {title_of(table.format)} tables is not supported",
+            table=table.uri,
+            next_step="use the engine of the table",
+        )
     if clustered := table.clustered_by(snapshot):
         raise RefusedError(
             f"the table is clustered by {', '.join('.'.join(column) for column in clustered)}: its files have an order "

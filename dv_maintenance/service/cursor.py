@@ -88,7 +88,10 @@ class Cursor:
             if not isinstance(first, str | None):
                 raise TypeError("first")
         except (ValueError, TypeError, LookupError, AttributeError) as error:
-            raise UsageError(f"not a cursor of this sensor: {type(error).__name__}") from error
+            raise UsageError(
+                "the cursor is not that of a sensor of this package",
+                next_step="copy all of it from the page of the sensor",
+            ) from error
         return cls(tables, first)
 
 

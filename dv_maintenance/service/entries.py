@@ -20,7 +20,7 @@ from dv_maintenance.service.settings import Job
 from dv_maintenance.storage import absolute_uri
 from dv_maintenance.tables import open_table
 from dv_maintenance.tables.find import FoundTable, find_tables
-from dv_maintenance.tables.registry import formats, known_format, named
+from dv_maintenance.tables.registry import a_table, formats, known_format, named, title_of
 from dv_maintenance.units import first_few
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ class Entry(settings.Keys):
     @model_validator(mode="after")
     def _only_what_the_format_has(self) -> Self:
         if self.partitions is not None and not _is_partitioned(self.format):
-            raise ValueError(f"{self.format} tables have no partitions: leave out 'partitions'")
+            raise ValueError(f"{title_of(self.format or '')} tables have no partitions: leave out 'partitions'")
         return self
 
 
@@ -316,7 +316,7 @@ class TablesFolder(Placed):
         name = "/".join(part for part in (prefix, below) if part)
         if self.partitions is not None and not _is_partitioned(found.format):
             raise UsageError(
-                f"'partitions' is set for a {found.format} table, whose format has no partitions",
+                f"'partitions' is set for {a_table(found.format)}, whose format has no partitions",
                 table=place if self.in_schema else absolute_uri(place),
                 next_step="exclude the table here and list it under 'tables', or give the folder a format",
             )

@@ -10,6 +10,7 @@ from dv_maintenance.maintenance.planning.explain import explain, left_alone_line
 from dv_maintenance.maintenance.planning.groups import grouped_steps
 from dv_maintenance.maintenance.planning.steps import MaintenancePlan
 from dv_maintenance.service.text import size
+from dv_maintenance.tables.registry import a_table
 
 if TYPE_CHECKING:
     from dv_maintenance.maintenance.planning.groups import StepGroup
@@ -51,7 +52,10 @@ class PlanView:
 def plan_view(report: Mapping[str, Any]) -> PlanView:
     """``report``: of an outcome that planned. Raises UsageError if it has no plan."""
     plan = _plan(report)
-    head = [f"A {plan.format} table at version {plan.version}.", *([f"Decided by {plan.basis}."] if plan.basis else [])]
+    head = [
+        f"{a_table(plan.format, first=True)} at version {plan.version}.",
+        *([f"Decided by {plan.basis}."] if plan.basis else []),
+    ]
     return PlanView(
         f"{'Purge' if plan.purge else 'Maintenance'} of {plan.table}",
         (*head, "", *(line.removeprefix("- ") for line in totals(plan))),

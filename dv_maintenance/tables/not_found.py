@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from dv_maintenance.errors import DvMaintenanceError, TableNotFoundError
 from dv_maintenance.remedies import Remedy, run, setting
 from dv_maintenance.tables.nested import table_around
-from dv_maintenance.tables.registry import detect, formats
+from dv_maintenance.tables.registry import CATALOGS, detect, formats
 
 if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 # Folders to look into for tables: an answer within a second, also from an object store.
 _FOLDERS = 20
 _CHECK = Remedy("check the path, and {} if it is in object storage", (setting("storage_options"),))
+_ELSEWHERE = f"check the path; or, if this is a name in a catalog, let {CATALOGS} name the file with the catalogs"
 
 
 def not_found(storage: Storage, place: str | None = None, *, format: str | None = None) -> TableNotFoundError:
@@ -43,7 +44,7 @@ def _there(storage: Storage, place: str | None) -> tuple[str, str | Remedy]:
         if os.path.isfile(path):
             return "it is a file", "give the folder that has the table's log"
         if not os.path.exists(path):
-            return "nothing exists at this path", "check the path"
+            return "nothing exists at this path", _ELSEWHERE if _is_name(place) else "check the path"
     names, _ = storage.first_names("")
     folders = storage.folders()
     tables = [each for each in folders[:_FOLDERS] if not each.startswith(("_", ".")) and detect(storage, each)]
@@ -60,3 +61,8 @@ def _there(storage: Storage, place: str | None) -> tuple[str, str | Remedy]:
     if not names and not folders:
         return "the folder is empty" if storage.is_local else "nothing exists below this prefix", "check the path"
     return "", _CHECK
+
+
+def _is_name(place: str | None) -> bool:
+    """Whether a place that does not exist reads like a table in a catalog, whose file is not known."""
+    return bool(re.fullmatch(r"[^./:]+(\.[^./:]+){2,}", place or "")) and not os.environ.get(CATALOGS)

@@ -224,6 +224,22 @@ def known_format(name: str | None) -> TableFormat | None:
     return next((each for each in each_format() if each.name == name), None)
 
 
+def title_of(name: str) -> str:
+    """The format as its makers write it, for people; the name itself if the format is unknown."""
+    found = known_format(name)
+    return name if found is None else found.title
+
+
+def a_table(name: str, *, first: bool = False) -> str:
+    """A table of this format, in words. ``first``: at the beginning of a sentence.
+
+    >>> a_table("iceberg")
+    'an Iceberg table'
+    """
+    title = title_of(name)
+    return f"{'A' if first else 'a'}{'n' if title[:1] in 'AEIOU' else ''} {title} table"
+
+
 def in_catalog(place: str, storage_options: Mapping[str, str] | None = None) -> Table | None:
     """As :func:`named`, for a place that may be a path or URI. A file or folder of that name comes first."""
     unquoted = re.sub(r"`(?:[^`]|``)*`", "", place)

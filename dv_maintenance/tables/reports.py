@@ -30,7 +30,7 @@ class VacuumReport(Report):
     refused : in a dry run, why a real run would delete nothing.
     protected : each version, stream and clone that was protected, with the number of files that it names; it is listed
         even if none of them had expired.
-    quarantine : the folder to which the files were moved instead of being deleted.
+    quarantine : the folder to which the files were moved instead of being deleted; in a dry run, the one above it.
     emptied : files of earlier runs that were deleted from the quarantine.
     data_files ... other_files : number of expired files, by kind.
     version_files : expired manifests of versions, in formats that have one per version.

@@ -103,7 +103,8 @@ def run(rules: Rules, guard: VacuumGuard, *, dry_run: bool, now: int) -> VacuumR
     if guard.quarantine:
         rules.storage.check_target(f"{QUARANTINE}/new")
     if dry_run:
-        return replace(_result(rules, plan, plan.files), dry_run=True, refused=refused or immovable)
+        folder = QUARANTINE if guard.quarantine and plan.files else None
+        return replace(_result(rules, plan, plan.files), dry_run=True, refused=refused or immovable, quarantine=folder)
     guard.check(refused, table=rules.table, version=plan.version)
     if immovable:
         step = "vacuum without the quarantine; object versioning of that bucket serves the same purpose"

@@ -82,7 +82,7 @@ def test_health_and_doctor_look_at_files(table: Path, capsys: pytest.CaptureFixt
     said = capsys.readouterr().out
     assert f"p=b/{gone.name} (p=b): it does not exist" in said
     assert f"dvm fsck {table.as_uri()} shows how to repair it" in said
-    assert "delta table at version 6, with missing or damaged files" in said
+    assert "Delta table at version 6, with missing or damaged files" in said
 
 
 def test_health_says_what_it_did_not_look_at(

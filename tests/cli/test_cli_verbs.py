@@ -224,7 +224,11 @@ def test_plan_like_a_sensor(dvm: Dvm, table: Path, tmp_path: Path, capsys: pytes
     assert (code, body["requested"], body["decision"]["kind"]) == (0, [], "nothing")
     assert cli.main(["plan", str(file), "orders"]) == 0
     assert "A sensor would request no run: nothing is due." in capsys.readouterr().out
-    cursor.write_text("no cursor")
+    for text in ("{}", "no cursor", '{"form": 1}'):
+        cursor.write_text(text)
+        body = dvm("plan", file, "orders", "--cursor", cursor)[1]
+        assert body["message"] == "the cursor is not that of a sensor of this package"
+        assert body["next_step"]
     for wrong in (["none"], [], ["orders", "--set", "max_files=1"], ["orders", "--cursor", cursor]):
         assert dvm("plan", file, *wrong)[0] == 2
     assert dvm("plan", table, "--cursor", cursor)[0] == 2
@@ -372,6 +376,7 @@ def test_results_as_text(table: Path, capsys: pytest.CaptureFixture[str]) -> Non
         (["purge"], "verified"),
         (["purge"], "nothing to do"),
         (["vacuum", "--dry-run"], "would be deleted: 4 data, 2 DV"),
+        (["vacuum", "--dry-run", "--quarantine"], "would be quarantined: 4 data, 2 DV.\n"),
         (["vacuum"], "were deleted: 4 data, 2 DV"),
         (["manifest"], "day=a/manifest"),
         (["history"], "VACUUM END"),

@@ -269,10 +269,10 @@ def test_copies_go_when_there_is_no_table_for_them(
 def test_folders_that_contradict_each_other_or_the_types(tmp_path: Path) -> None:
     write(tmp_path / "day=monday" / "a.parquet", {"id": [1]})
     table = open_table(str(tmp_path), "delta")
-    with pytest.raises(UsageError, match="partitioned by day") as caught:
+    with pytest.raises(UsageError, match="partitioned by day, but no types are given") as caught:
         convert(table)
     assert '"day STRING"' in str(caught.value.next_step)
-    with pytest.raises(UsageError, match="partitioned by day"):
+    with pytest.raises(UsageError, match="partitioned by day, but types are given for day, shop"):
         convert(table, {**DAY, "shop": pa.string()})
     with pytest.raises(RefusedError, match="monday"):
         convert(table, DAY)

@@ -338,6 +338,15 @@ def test_a_metered_plan_survives_json() -> None:
     assert MaintenancePlan.from_json(plan.to_json()) == plan
 
 
+def test_a_small_file_that_stays_is_not_called_large() -> None:
+    shot = snapshot({"size": 2000}, {})
+    made = decided(shot, from_snapshot(shot), 0.5)
+    assert [(each.reason, each.examples) for each in made.left_alone] == [
+        ("no deletion vector, and at least 192 MiB of live rows", ("f1",)),
+        ("small, but no file of its partition is due for a rewrite", ("f0",)),
+    ]
+
+
 def test_each_file_left_alone_has_its_own_sentence_and_day() -> None:
     shot = snapshot({"deleted_rows": 10_000}, {"deleted_rows": 40_000}, {}, {"deleted_rows": 1})
     deadlines = Deadlines(NOW + np.array([90, 90, 90, 20]) * DAY, np.full(4, NOW - DAY))

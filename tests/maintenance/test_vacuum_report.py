@@ -69,7 +69,7 @@ def test_files_are_counted_by_kind() -> None:
 
 def test_clones_are_of_formats_that_have_them() -> None:
     table = FakeTable()
-    with pytest.raises(UsageError, match="delta tables have no clones"):
+    with pytest.raises(UsageError, match="Delta tables have no clones"):
         vacuum(cast("Table", table), VacuumRequest(clones=("file:///c",)))
     assert table.asked is None
 

@@ -83,8 +83,8 @@ def test_tables_of_every_format(mixed: Path, golden: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("tables: [{path: x, format: lance, partitions: day}]", "lance tables have no partitions.*line 1"),
-        ("folders:\n- path: lake\n  partitions: day", "'partitions' is set for a lance table.*line 2"),
+        ("tables: [{path: x, format: lance, partitions: day}]", "Lance tables have no partitions.*line 1"),
+        ("folders:\n- path: lake\n  partitions: day", "'partitions' is set for a Lance table.*line 2"),
     ],
 )
 def test_what_has_no_partitions_is_not_split_by_them(mixed: Path, text: str, complaint: str) -> None:

@@ -36,7 +36,7 @@ WRONG = [
     ),
     ("tables:\n  - path: a\n    policy:\n      erase_within: 3d", "even if rows are purged at once", 4),
     ("tables:\n  - path: a\n    partitions: [{column: day, every: fortnight}]", "tables.0.partitions", 3),
-    ("tables:\n  - path: a\n    format: lance\n    partitions: day", "lance tables have no partitions", 2),
+    ("tables:\n  - path: a\n    format: lance\n    partitions: day", "Lance tables have no partitions", 2),
     ("tables:\n  - path: a\n    format: parquet", "tables.0.format: unknown table format 'parquet'", 3),
     ("tables:\n  - path: a/t\n  - path: b/t", "two tables are called 't'", 3),
     ("tables:\n  - path: a/t\n  - {path: a//t/, name: u}", "two tables have the path", 3),

@@ -79,7 +79,7 @@ def test_the_command_line_knows_it(memory: MemoryTable, capsys: pytest.CaptureFi
     assert len(json.loads(capsys.readouterr().out)["steps"]) == 1
     cli.main(["doctor", memory.uri, "--json"])  # whatever it says of Java
     (check,) = [each for each in json.loads(capsys.readouterr().out)["checks"] if each["name"] == "table"]
-    assert (check["ok"], check["found"]) == (True, "memory table at version 2")
+    assert (check["ok"], check["found"]) == (True, "Memory table at version 2")
 
 
 def test_the_tables_file_keeps_to_what_it_can_do(memory: MemoryTable, tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ def test_the_tables_file_keeps_to_what_it_can_do(memory: MemoryTable, tmp_path: 
     (table,) = WatchConfig.model_validate(listing).with_found(str).tables
     assert (table.format, table.jobs) == ("memory", ("optimize",))
     parted = {"tables": [{"path": memory.uri, "format": "memory", "partitions": {"name": "p", "values": ["a"]}}]}
-    with pytest.raises(ValueError, match="memory tables have no partitions"):
+    with pytest.raises(ValueError, match="Memory tables have no partitions"):
         WatchConfig.model_validate(parted)
 
 

@@ -26,6 +26,7 @@ from dv_maintenance.maintenance.planning.plan import purge_plan
 from dv_maintenance.maintenance.planning.policy import Policy
 from dv_maintenance.maintenance.planning.revalidate import plan_again, refresh, split_stale
 from dv_maintenance.maintenance.planning.steps import MaintenancePlan, PlanStep, check_plan
+from dv_maintenance.tables.registry import title_of
 from dv_maintenance.units import count
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ def check_applicable(table: Table, snapshot: Snapshot, plan: MaintenancePlan) ->
     check_plan(plan)
     problem = None
     if (plan.table, plan.format) != (table.uri, table.format):
-        problem = f"the plan is for the {plan.format} table {plan.table}"
+        problem = f"the plan is for the {title_of(plan.format)} table {plan.table}"
     elif plan.version != snapshot.version and not table.follows(snapshot.version, plan.version):
         problem = f"the plan is for version {plan.version}, which this table does not have"
     if problem:

@@ -19,6 +19,7 @@ from dv_maintenance.remedies import run
 from dv_maintenance.tables.file_log import FileLogTable
 from dv_maintenance.tables.fsck import DATA, DV, INDEX, WAITING, FsckTable, LogFault, Repair
 from dv_maintenance.tables.guard import VacuumRequest
+from dv_maintenance.tables.registry import title_of
 
 if TYPE_CHECKING:
     from dv_maintenance.maintenance.fsck.deep import Read
@@ -67,7 +68,7 @@ def fsck(
     from dv_maintenance.maintenance.fsck.deep import Read, read, recounted
 
     if not isinstance(table, FsckTable):
-        raise RefusedError(f"fsck is not supported for {table.format} tables", table=table.uri)
+        raise RefusedError(f"fsck is not supported for {title_of(table.format)} tables", table=table.uri)
     snapshot: Snapshot | None = None
     try:
         snapshot = table.snapshot(version)

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from dv_maintenance.tables.registry import a_table
 from dv_maintenance.units import format_size
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ def explain(plan: MaintenancePlan, *, every_step: bool = False) -> str:
 def _lines(plan: MaintenancePlan, most: int) -> Iterator[str]:
     yield f"# {'Purge' if plan.purge else 'Maintenance'} of {plan.table}"
     yield ""
-    yield f"A {plan.format} table at version {plan.version}."
+    yield f"{a_table(plan.format, first=True)} at version {plan.version}."
     if plan.basis:
         yield f"Decided by {plan.basis}."
     yield ""

@@ -146,10 +146,12 @@ def plan_candidates(
     chosen, cut = within_limits(drafts.steps, policy, spent, None if purge else MOST_FILES)
 
     stay = selected & (candidates.why == KEEP)
+    clean, small = stay & ~facts.has_dv, (facts.live_bytes < setting.smallest) & (not purge)
     big = f"at least {format_size(setting.smallest)} of live rows"
     few = f"small, but fewer than {policy.min_input_files} such files fit into a new one of {format_size(target)}"
     left = {
-        NO_DV if purge else f"no deletion vector, and {big}": positions(stay & ~facts.has_dv),
+        NO_DV if purge else f"no deletion vector, and {big}": positions(clean & ~small),
+        "small, but no file of its partition is due for a rewrite": positions(clean & small),
         **waiting(candidates, facts, stay, policy, big),
         few: drafts.few,
         "small, but larger than all files that would join it: waits for more of them": drafts.large,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from dv_maintenance.errors import UsageError
 from dv_maintenance.maintenance.simulation.trace import TraceBuilder
 from dv_maintenance.tables.file_log import FileLogTable
+from dv_maintenance.tables.registry import title_of
 
 if TYPE_CHECKING:
     from dv_maintenance.maintenance.reads.model import Reads
@@ -56,7 +57,7 @@ def past_of(table: Table, snapshot: Snapshot, since: int, reads: Reads) -> Past:
     DamagedTableError, StorageError : as ``file_log``.
     """
     if not isinstance(table, FileLogTable):
-        raise UsageError(f"the log of {table.format} tables does not record what a commit did to its files")
+        raise UsageError(f"the log of {title_of(table.format)} tables does not record what a commit did to its files")
     log = table.file_log(snapshot, since)
     if not log.commits:
         raise UsageError(

@@ -70,12 +70,12 @@ def of_vacuum(report: VacuumReport) -> Outcome:
 
 def _vacuumed(report: VacuumReport, kinds: dict[str, int]) -> str:
     found = sum(kinds.values()) if report.dry_run else report.deleted
-    done = "would be deleted" if report.dry_run else f"{was(found)} {'quarantined' if report.quarantine else 'deleted'}"
+    done = f"{'would be' if report.dry_run else was(found)} {'quarantined' if report.quarantine else 'deleted'}"
     each = ", ".join(f"{files:,} {kind}" for kind, files in kinds.items())
     reason = "No file has expired."
     if kinds:
         reason = f"{count(found, 'expired file')} ({size(report.bytes)}) {done}: {each}."
-    if report.quarantine:
+    if report.quarantine and not report.dry_run:
         reason += f" The quarantine is {report.quarantine}; {run('undelete', report.table)} brings files back."
     if report.emptied:
         reason += (

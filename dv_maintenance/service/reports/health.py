@@ -15,6 +15,7 @@ from dv_maintenance.service.outcome import Column, Number, Outcome
 from dv_maintenance.service.text import percent, shortened, size
 from dv_maintenance.tables.model import partition_name
 from dv_maintenance.tables.partition_spec import SPEC_ID, fields_of
+from dv_maintenance.tables.registry import a_table
 from dv_maintenance.units import count
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ def of_state(state: Health) -> Outcome:
     more, counts = len(worst) - _SHOWN, state.counts
     files = f"{counts.files_with_dv:,} of {counts.files:,} files"
     return Outcome(
-        f"A {state.format} table: {percent(counts.deleted_ratio)} of the rows are deleted, in {files}.",
+        f"{a_table(state.format, first=True)}: {percent(counts.deleted_ratio)} of the rows are deleted, in {files}.",
         moments={"committed": state.timestamp},
         tables={"partitions": tuple(rows)},
         details=(f"{count(more, 'partition')} with a smaller share of deleted rows not shown",) if more > 0 else (),

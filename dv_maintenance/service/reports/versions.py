@@ -9,6 +9,7 @@ from dv_maintenance.remedies import setting
 from dv_maintenance.service.outcome import Outcome
 from dv_maintenance.service.reports.plain import of_report
 from dv_maintenance.service.text import number, size, was
+from dv_maintenance.tables.registry import a_table
 from dv_maintenance.units import count
 from dv_maintenance.units import iso_timestamp as iso
 
@@ -120,13 +121,13 @@ def of_recount(report: RecountReport) -> Outcome:
 
 def of_convert(report: ConvertReport) -> Outcome:
     if report.version is not None and not report.converted:
-        reason = f"There was nothing to do: it is already a {report.format} table."
+        reason = f"There was nothing to do: it is already {a_table(report.format)}."
         return of_report(reason, report.to_json())
     what = f"{count(report.files, 'Parquet file')} ({count(report.rows, 'row')}, {size(report.bytes)})"
     if report.converted:
-        reason = f"{what} became a {report.format} table."
+        reason = f"{what} became {a_table(report.format)}."
     else:
-        reason = f"{what} would become a {report.format} table; nothing was written."
+        reason = f"{what} would become {a_table(report.format)}; nothing was written."
     details = [f"columns: {', '.join(report.columns)}"]
     if report.partition_columns:
         details.append(f"partitioned by {', '.join(report.partition_columns)}")

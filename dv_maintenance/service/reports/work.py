@@ -245,7 +245,7 @@ def of_downgrade(report: DowngradeReport) -> Outcome:
     elif report.waits_until is not None:
         reason = f"Not finished: run it again after {iso(report.waits_until)}."
     else:
-        reason = "Not finished: run it again to continue with the first step that is not done."
+        reason = "Not finished: the next run begins with the first step that is not done."
     rows = tuple(
         {"step": each.name, "state": _STATES[each.state], "what it does": each.explanation} for each in report.steps
     )

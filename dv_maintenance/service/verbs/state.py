@@ -13,6 +13,7 @@ from dv_maintenance.maintenance.health import health as measure
 from dv_maintenance.service.outcome import Outcome, TableReport
 from dv_maintenance.service.reports.fsck import QuickCheck, with_quick_check
 from dv_maintenance.service.reports.health import columns_of, of_health, of_state, with_deadlines
+from dv_maintenance.tables.registry import title_of
 from dv_maintenance.units import epoch_millis
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def quick_check(table: Table) -> Outcome:
     the errors of reading the log.
     """
     snapshot = table.snapshot()
-    reason = f"{table.format} table at version {snapshot.version}"
+    reason = f"{title_of(table.format)} table at version {snapshot.version}"
     return with_quick_check(Outcome(reason), snapshot.files.num_rows, _quick_check(table, snapshot))
 
 

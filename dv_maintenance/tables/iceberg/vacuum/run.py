@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 ORPHAN_AGE: Final = 3 * DAY
 """Milliseconds for which a file that no snapshot names is kept, as in Spark's ``remove_orphan_files``."""
 
-YOUNG: Final = "in no snapshot, but young: a writer may be about to commit it"
+YOUNG: Final = "in no snapshot, but young: a writer may be about to commit"
 FOREIGN: Final = "not named as Iceberg's writers name files"
 OUTSIDE: Final = "outside the table's folder"
 METADATA: Final = "metadata"

@@ -91,7 +91,7 @@ from dv_maintenance.units import DAY, count
 ORPHAN_AGE: Final = 7 * DAY
 """Milliseconds for which a file that no version names is kept. As in Lance, no writer may take longer."""
 
-YOUNG: Final = "in no version, but young: a writer may be about to commit it"
+YOUNG: Final = "in no version, but young: a writer may be about to commit"
 UNFINISHED: Final = "the manifest of a version that may yet be committed"
 FOREIGN: Final = "not named as Lance names its files"
 # Manifests read at once before their files are added.

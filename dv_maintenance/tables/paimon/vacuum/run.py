@@ -79,7 +79,7 @@ from dv_maintenance.tables.vacuum import Plan, Sweep, run
 from dv_maintenance.units import count
 
 LEFT: Final = "kept as the changelog of a snapshot that expires"
-YOUNG: Final = "in no snapshot, but young: a writer may be about to commit it"
+YOUNG: Final = "in no snapshot, but young: a writer may be about to commit"
 FOREIGN: Final = "not named like a file of Paimon's, or readable only by Paimon"
 NO_SNAPSHOT: Final = "in a table without a snapshot: what a writer is about to commit is unknown"
 _ATTEMPTS: Final = 3  # number of plans before a run gives up because of concurrent changes
