@@ -317,7 +317,7 @@ def delete(
     keys: DataFrame | str | None = None,
     on: Sequence[str] = (),
     dry_run: bool = False,
-    engine: SparkEngine | SparkSession | Literal["spark"] = "spark",
+    engine: Engine | SparkSession | str = "spark",
 ) -> DmlReport:
     """Delete rows by deletion vectors: those for which a condition in Spark SQL is true, or those whose columns ``on``
     equal a key. The condition ``true`` deletes all rows.
@@ -326,6 +326,8 @@ def delete(
     ----------
     keys
         a DataFrame, or the path of a table, or of Parquet, CSV or JSON files.
+    engine
+        ``"local"`` takes simple conditions only; for them no engine starts Spark.
 
     Raises
     ------
@@ -341,7 +343,8 @@ def delete(
     opened = _opened(table)
     check_selection(where, keys, opened.uri)
     with _engine(engine) as started:
-        return run(opened, _spark(started), where, keys=keys, on=_listed(on), dry_run=dry_run)
+        chosen = started if keys is None else _spark(started)
+        return run(opened, chosen, where, keys=keys, on=_listed(on), dry_run=dry_run)
 
 
 def update(

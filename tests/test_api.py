@@ -92,9 +92,18 @@ def test_rows_change_on_any_spark(orders: Any, spark: SparkSession) -> None:
     assert not spark.sparkContext._jsc.sc().isStopped(), "a session of the caller stays open"
 
 
+def test_a_simple_condition_needs_no_spark(orders: Any) -> None:
+    """As on the command line. It was refused."""
+    assert dvm.delete(orders, "id = 996", engine="local").rows_deleted == 1
+
+
 def test_engines_that_cannot_do_it_are_refused(orders: Any) -> None:
+    with pytest.raises(UsageError, match="the local engine can't evaluate this condition"):
+        dvm.delete(orders, "id LIKE '1%'", engine="local")
     with pytest.raises(UsageError, match="can't find rows by Spark SQL"):
-        dvm.delete(orders, "id = 1", engine="local")  # type: ignore[arg-type]
+        dvm.delete(orders, keys="keys.csv", on=["id"], engine="local")
+    with pytest.raises(UsageError, match="can't find rows by Spark SQL"):
+        dvm.update(orders, {"total": "0"}, engine="local")  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="not an engine: int"):
         dvm.purge(orders, engine=7)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="unknown engine"):
