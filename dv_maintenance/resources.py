@@ -26,6 +26,10 @@ _SAID: Final = {
         "the system refused to start a thread",
         "raise the limit of processes (ulimit -u, the container's pids limit), or run less at the same time",
     ),
+    "folder": (
+        "no folder for temporary files can be written",
+        "point TMPDIR to a folder on a disk with enough space",
+    ),
     "handles": (
         "too many files are open",
         "raise the limit of open files (ulimit -n), or run less at the same time",
@@ -67,6 +71,8 @@ def system_errors() -> Iterator[None]:
 
 
 def _refused(error: BaseException) -> str | None:
+    if isinstance(error, FileNotFoundError) and "No usable temporary directory" in str(error):
+        return "folder"
     if isinstance(error, OSError) and error.errno is not None:
         return _ERRNO.get(error.errno)
     text = str(error)

@@ -26,14 +26,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit code: 0 done or nothing to do, 1 failed, 2 usage, 3 refused,
     4 conflict, 5 damaged, 130 interrupted.
     """
+    try:
+        if argv is None:  # the whole process is this command
+            _open_standard_streams()
+            _start_fast()
+        return _run(sys.argv[1:] if argv is None else list(argv))
+    except KeyboardInterrupt:  # before the verb began, or after it ended
+        sys.stderr.write("dvm: interrupted\n")
+        return 130
+
+
+def _run(argv: Sequence[str]) -> int:
     from dv_maintenance.cli.logs import logged
     from dv_maintenance.cli.output import Output
     from dv_maintenance.cli.parser import parse
     from dv_maintenance.remedies import speaking
 
-    if argv is None:  # the whole process is this command
-        _start_fast()
-    argv = sys.argv[1:] if argv is None else list(argv)
     with speaking("cli"), Output.opened(json="--json" in argv) as out:
         table = None
         try:
@@ -68,6 +76,19 @@ def main(argv: Sequence[str] | None = None) -> int:
             out.unexpected(error)
             return 1
         return code
+
+
+def _open_standard_streams() -> None:
+    """Open those that were closed (``dvm purge T >&-``) on nothing. Otherwise the next file that is opened, such as a
+    data file, takes the number of one, and whatever a library prints there ends up in that file.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(number, "r" if number == 0 else "w", encoding="utf-8", closefd=False))  # noqa: SIM115
 
 
 def _start_fast() -> None:

@@ -6,6 +6,7 @@ import platform
 import shutil
 import tempfile
 from argparse import Namespace
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from importlib import metadata
 
@@ -137,13 +138,12 @@ def _range(specifier: SpecifierSet) -> str:
 
 
 def _temp() -> Check:
-    folder = tempfile.gettempdir()
-    try:
+    folder, free = "no folder", None
+    with suppress(OSError):
+        folder = tempfile.gettempdir()
         with tempfile.TemporaryFile(dir=folder) as file:
             file.write(b"x")
-        free: int | None = shutil.disk_usage(folder).free
-    except OSError:
-        free = None
+        free = shutil.disk_usage(folder).free
     found = f"{folder}, {'not writable' if free is None else bytes_text(free) + ' free'}"
     needed = f"writable, {bytes_text(_TEMP_BYTES)} free"
     return _checked("temp", (free or 0) >= _TEMP_BYTES, found, needed, "point TMPDIR to a disk with enough space")

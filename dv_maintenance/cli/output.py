@@ -9,11 +9,29 @@ from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Any
 
 from dv_maintenance.cli.terminal import Terminal
-from dv_maintenance.errors import redacted
+from dv_maintenance.errors import DvMaintenanceError, redacted
 
 if TYPE_CHECKING:
     from dv_maintenance.cli.progress import Progress
-    from dv_maintenance.errors import DvMaintenanceError
+
+
+class OutputError(DvMaintenanceError):
+    """stdout takes nothing more, such as a file on a full disk."""
+
+
+@contextmanager
+def _printing() -> Iterator[None]:
+    """Raises OutputError, and BrokenPipeError if the reader is gone."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise OutputError(
+            f"the result could not be printed: {error.strerror}",
+            done="the verb itself ended",
+            next_step="see what it did ('dvm history TABLE') before you run it again",
+        ) from error
 
 
 class Output:
@@ -60,7 +78,7 @@ class Output:
             self.text(text())
 
     def text(self, text: str) -> None:
-        self._stream.write(text.rstrip("\n") + "\n")
+        self._write(text.rstrip("\n") + "\n")
 
     @property
     def on_terminal(self) -> bool:
@@ -69,7 +87,8 @@ class Output:
 
     def draw(self, render: Callable[[IO[str]], None]) -> None:
         """What the terminal shows instead of text."""
-        render(self._stream)
+        with _printing():
+            render(self._stream)
 
     def note(self, text: str) -> None:
         """A line on stderr, above the line of progress if there is one."""
@@ -77,27 +96,31 @@ class Output:
 
     def failure(self, error: DvMaintenanceError) -> None:
         self.note(f"dvm: {self.redacted(str(error))}")
-        if self.json:
-            self._write_json({key: self._clean(value) for key, value in error.to_json().items()})
-        self.flush()
+        self._document_of_failure({key: self._clean(value) for key, value in error.to_json().items()})
 
     def unexpected(self, error: Exception) -> None:
         """An error outside the DvMaintenanceError family: one line, and how to see more."""
         message = self.redacted(" ".join(str(error).split()) or "no message")
         self.note(f"dvm: {type(error).__name__}: {message[:500]} (DVM_DEBUG=1 shows where)")
-        if self.json:
-            self._write_json(
-                {
-                    "error": type(error).__name__,
-                    "message": message,
-                    "table": None,
-                    "version": None,
-                    "done": "unknown",
-                    "next_step": "run again with DVM_DEBUG=1 and report what it shows",
-                    "retryable": False,
-                }
-            )
-        self.flush()
+        self._document_of_failure(
+            {
+                "error": type(error).__name__,
+                "message": message,
+                "table": None,
+                "version": None,
+                "done": "unknown",
+                "next_step": "run again with DVM_DEBUG=1 and report what it shows",
+                "retryable": False,
+            }
+        )
+
+    def _document_of_failure(self, document: Mapping[str, Any]) -> None:
+        try:
+            if self.json:
+                self._write_json(document)
+            self.flush()
+        except OutputError:
+            self.abandon()  # the line on stderr has said it
 
     @contextmanager
     def progress(self, what: str, unit: str = "rewrites") -> Iterator[Progress]:
@@ -123,7 +146,8 @@ class Output:
                 self._stderr.stream = None
 
     def flush(self) -> None:
-        self._stream.flush()
+        with _printing():
+            self._stream.flush()
 
     def abandon(self) -> None:
         """The reader is gone: keep the interpreter's last flush from failing too."""
@@ -133,13 +157,20 @@ class Output:
             os.close(nothing)
 
     def _write_json(self, document: Mapping[str, Any]) -> None:
-        self._stream.write(dump_json(document))
+        self._write(dump_json(document))
+
+    def _write(self, text: str) -> None:
+        with _printing():
+            self._stream.write(text)
 
     def _clean(self, value: Any) -> Any:
         return self.redacted(value) if isinstance(value, str) else value
 
     def redacted(self, text: str) -> str:
-        """The text without storage options and without secrets in URLs."""
+        """The text without storage options and without secrets in URLs. Bytes of arguments that are not UTF-8 are
+        escaped.
+        """
+        text = text.encode(errors="backslashreplace").decode()
         for secret in self._secrets:
             text = text.replace(secret, "***")
         return redacted(text)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from contextlib import suppress
 from threading import Lock
 from typing import IO, Final
 
@@ -30,7 +31,7 @@ class Terminal:
 
     def line(self, text: str) -> None:
         """A whole line."""
-        with self._lock:
+        with self._lock, suppress(OSError):  # on a full disk nobody reads it, and the work goes on
             self._stream().write(f"{self._cleared()}{text}\n{self._shown}")
             self._stream().flush()
 
@@ -39,8 +40,9 @@ class Terminal:
         text = text[: shutil.get_terminal_size().columns - 1]
         with self._lock:
             if text != self._shown:
-                self._stream().write(self._cleared() + text)
-                self._stream().flush()
+                with suppress(OSError):
+                    self._stream().write(self._cleared() + text)
+                    self._stream().flush()
                 self._shown = text
 
     def _stream(self) -> IO[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 import re
@@ -10,12 +11,12 @@ from base64 import b64encode
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 import pyarrow as pa
 
-from dv_maintenance.errors import RefusedError, UsageError
+from dv_maintenance.errors import RefusedError, StorageDeniedError, UsageError
 from dv_maintenance.tables.model import logical_type
 from dv_maintenance.tables.nested import check_outside_tables
 
@@ -83,6 +84,9 @@ def chosen_schema(snapshot: Snapshot, columns: Sequence[str] | None, limit: int 
     return schema
 
 
+_NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
 def check_output(output: str | None) -> None:
     """Raise UsageError if :func:`write_rows` can't write such a file; ``None``: no file is written."""
     if output is None:
@@ -124,8 +128,12 @@ def write_rows(schema: pa.Schema, batches: Iterable[pa.RecordBatch], output: str
         os.umask(umask)
         os.chmod(temporary, 0o666 & ~umask)
         os.replace(temporary, output)
-    except BaseException:
+    except BaseException as error:
         os.unlink(temporary)
+        if isinstance(error, OSError) and error.errno in _NO_SPACE:
+            raise StorageDeniedError(
+                f"cannot write {output}: {error.strerror}", next_step="free some space, or choose another path"
+            ) from error
         raise
     return rows
 

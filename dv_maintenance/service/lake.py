@@ -20,6 +20,7 @@ from dv_maintenance.maintenance.planning.policy import Policy
 from dv_maintenance.service.inspection import Seen, inspect_table, reads_now
 from dv_maintenance.service.tables_file import TableSettings, TablesFolder
 from dv_maintenance.storage import absolute_uri
+from dv_maintenance.tables.registry import format_called
 from dv_maintenance.units import epoch_millis, iso_timestamp
 
 _THREADS: Final = 16
@@ -96,6 +97,10 @@ def in_folder(
 
     # Options of a command line are literal: `${NAME}` is not expanded in them.
     named = not os.path.exists(place) and is_known(place)
+    if not named:
+        absolute_uri(place)
+    if format is not None:
+        format_called(format)
     where = {"schema": place} if named else {"path": place}
     folder = TablesFolder.model_validate({**where, "policy": policy, "format": format})
     folder = folder.model_copy(update={"storage_options": storage_options})

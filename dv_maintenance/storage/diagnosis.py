@@ -62,6 +62,7 @@ _ERRNO: Final = {
     errno.EPERM: "check the permissions of this user on the folder",
     errno.ENOSPC: "free some space",
     errno.EDQUOT: "free some space, or raise the quota",
+    errno.EFBIG: "raise the limit of the size of files (ulimit -f)",
     errno.EMFILE: "raise the limit of open files (ulimit -n)",
     errno.ENFILE: "close other programs, or raise the system's limit of open files",
     errno.ENOMEM: "give the process more memory",

@@ -61,8 +61,15 @@ class Fence:
         root, rest = self._below(path)
         if not NO_NAMES.isdisjoint(rest.split("/")):
             raise self.refused(f"{path!r} is not a plain path below the table")
-        with storage_errors(path):
-            link = self._link(root, rest.rpartition("/")[0]) if root else None
+        try:
+            with storage_errors(path):
+                link = self._link(root, rest.rpartition("/")[0]) if root else None
+        except FileNotFoundError:  # `_link` takes a missing folder for one that can be created
+            raise RefusedError(
+                f"no file can be created at {path}: the path is too long, or a link in it leads to itself",
+                table=self.uri,
+                next_step="choose another folder",
+            ) from None
         if link is not None:
             raise self.refused(f"{path} leads through {link}, which is a link")
 

@@ -52,17 +52,33 @@ def absolute_uri(place: str) -> str:
 
     Raises
     ------
-    UsageError : if ``place`` is empty.
+    UsageError : if ``place`` is empty, or not UTF-8.
     """
     if not place.strip():
         raise UsageError("the table's path is empty", next_step="give a directory or a URI such as s3://bucket/table")
+    try:
+        place.encode()
+    except UnicodeEncodeError:
+        # A byte of the command line, or of a folder's name, that no URI in a log can spell.
+        raise UsageError(
+            f"the path {place!a} is not UTF-8", next_step="rename the folder, or give another path"
+        ) from None
     if place.startswith("file:"):
         # Hadoop writes file:/x, others file:///x: one spelling.
         return "file://" + quote(os.path.normpath(unquote("/" + place[5:].lstrip("/"))), safe=_SAFE)
     if re.match(r"^[A-Za-z][A-Za-z0-9+.-]+://", place):
         scheme, rest = place.split("://", 1)
         return f"{_SCHEMES.get(scheme.lower(), scheme.lower())}://{quote(rest, safe=_SAFE + '%')}".rstrip("/")
-    return "file://" + quote(os.path.abspath(os.path.expanduser(place)), safe=_SAFE)
+    return "file://" + quote(absolute_path(os.path.expanduser(place)), safe=_SAFE)
+
+
+def absolute_path(path: str) -> str:
+    """The absolute local path. Raises UsageError: it is relative to a folder that no longer exists."""
+    try:
+        return os.path.abspath(path)
+    except FileNotFoundError:
+        step = "change to another folder, or give an absolute path"
+        raise UsageError(f"{path} is relative, and the working folder no longer exists", next_step=step) from None
 
 
 def plain_uri(text: str) -> str:

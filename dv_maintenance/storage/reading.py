@@ -125,8 +125,10 @@ class StoredFiles(Place):
             folder, path = todo.pop()
             try:
                 entries = self.access.scan(folder)
-            except (FileNotFoundError, NotADirectoryError):
-                continue
+            except OSError as error:
+                if isinstance(error, FileNotFoundError | NotADirectoryError) or error.errno in NO_FILE:
+                    continue
+                raise
             with entries:
                 for entry in entries:
                     name = f"{path}/{entry.name}" if path else entry.name

@@ -11,6 +11,7 @@ from typing import Final
 
 from dv_maintenance.errors import StorageError, UsageError
 from dv_maintenance.storage import Storage
+from dv_maintenance.storage.paths import absolute_path
 from dv_maintenance.tables.registry import detect, formats
 
 # A format that this package does not maintain, by its folder.
@@ -88,6 +89,7 @@ def check_outside_tables(file: str) -> None:
     """
     if os.path.exists(file) and not os.path.isfile(file):
         return  # a terminal, a pipe
+    absolute_path(file)  # raises
     if (around := table_around(Storage(os.path.realpath(file)))) is not None:
         raise UsageError(
             f"{file} is inside the {around.title} table at {around.place}", next_step="name a file outside of tables"

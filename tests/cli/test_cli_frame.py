@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from support.places import ROOT
 
 from dv_maintenance import cli
 from dv_maintenance.errors import ConflictError, DamagedTableError, RefusedError, VerificationError
+from dv_maintenance.testing.delta_builder import DeltaBuilder
 
+SCHEMA = pa.schema([("id", pa.int64())])
 VERBS = ["health", "read", "plan", "apply", "purge", "vacuum", "manifest", "history", "watch", "doctor", "demo"]
 
 
@@ -191,3 +196,58 @@ def test_sigint_ends_with_130(tmp_path: Path) -> None:
     assert json.loads(out)["message"] == "interrupted"
     assert err.startswith("dvm: interrupted.")
     assert "Traceback" not in err
+
+
+def ended(command: str, table: Path) -> subprocess.CompletedProcess[str]:
+    """The command in a shell, with ``dvm`` and ``$T`` for a table."""
+    script = table.parent / "dvm.py"
+    script.write_text("import sys; from dv_maintenance.cli import main; sys.exit(main())")
+    return subprocess.run(
+        ["sh", "-c", f'dvm() {{ {sys.executable} {script} "$@"; }}; {command}'],
+        env={**os.environ, "T": str(table), "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.fixture
+def orders(tmp_path: Path) -> Path:
+    DeltaBuilder(str(tmp_path / "orders")).create(SCHEMA).append(pa.table({"id": [1, 2]}, SCHEMA))
+    return tmp_path / "orders"
+
+
+@pytest.mark.parametrize("closed", [">&-", ">&- --json", ">&- 2>&- <&-"])
+def test_standard_streams_may_be_closed(closed: str, orders: Path) -> None:
+    """The work was done, and then it was an AttributeError. Files that were opened took the numbers of the streams."""
+    done = ended(f"dvm checkpoint $T {closed}", orders)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert len(list(orders.glob("_delta_log/*.checkpoint.parquet"))) == 1
+    assert ended(f"dvm health nowhere {closed}", orders).returncode == 2
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="only Linux has such a device")
+@pytest.mark.parametrize("options", ["", "--json"])
+def test_a_full_disk_takes_no_result(options: str, orders: Path) -> None:
+    done = ended(f"dvm health $T {options} > /dev/full", orders)
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"dvm: {orders}: the result could not be printed: No space left on device")
+    assert done.stderr.count("\n") == 1
+    assert ended("dvm health nowhere 2> /dev/full", orders).returncode == 2
+    done = ended("ulimit -f 0; dvm read $T -o rows.parquet", orders)
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert "cannot write rows.parquet: File too large. Next: free some space" in done.stderr
+
+
+def test_no_working_folder_and_no_folder_for_temporary_files(orders: Path, tmp_path: Path) -> None:
+    (tmp_path / "gone").mkdir()
+    done = ended(f"cd {tmp_path}/gone && rmdir ../gone && dvm read t", orders)
+    assert (done.returncode, "the working folder no longer exists" in done.stderr) == (2, True), done.stderr
+    script = (
+        "import sys, tempfile; tempfile._candidate_tempdir_list = lambda: ['/proc/nowhere']; "
+        "from dv_maintenance.cli import main; sys.exit(main(sys.argv[1:]))"
+    )
+    done = subprocess.run([sys.executable, "-c", script, "read", orders], capture_output=True, text=True, check=False)
+    assert (done.returncode, "point TMPDIR to a folder" in done.stderr) == (1, True), done.stderr
+    done = subprocess.run([sys.executable, "-c", script, "doctor"], capture_output=True, text=True, check=False)
+    assert "no folder, not writable" in done.stdout
