@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -134,6 +135,7 @@ class Race:
     numbers: list[Mapping[int, tuple[int, int]]] = field(default_factory=list)
 
     def run(self) -> None:
+        self.kernel.failed_afterwards.clear()
         self.backend.create()
         self.backend.append("a", [(number, "a", "ours") for number in range(40)])
         self.backend.delete([0, 1])
@@ -145,8 +147,10 @@ class Race:
             self._one_of_ours()
         thread.join()
         assert not self.errors, self.errors
-        # It fails at its own checksum of a table in which some files have deletion vectors and others do not.
-        assert [each for each in self.kernel.failed_afterwards if not each.startswith("CHECKSUM_FULL")] == []
+        # It fails at its own checksum of a table in which some files have deletion vectors and others do not, and at a
+        # checkpoint that we wrote first.
+        harmless = re.compile(r"CHECKSUM_FULL|CHECKPOINT: \S*CheckpointAlreadyExistsException")
+        assert [each for each in self.kernel.failed_afterwards if not harmless.match(each)] == []
         self._check()
 
     # -- the kernel ------------------------------------------------------------------------------------------------
