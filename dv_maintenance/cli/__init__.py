@@ -8,9 +8,10 @@ from __future__ import annotations
 import atexit
 import gc
 import os
+import signal
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from dv_maintenance.errors import DvMaintenanceError
 
@@ -24,16 +25,17 @@ _ONLY_THE_REST = "dvm history TABLE lists them; run the command again only for w
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit code: 0 done or nothing to do, 1 failed, 2 usage, 3 refused,
-    4 conflict, 5 damaged, 130 interrupted.
+    4 conflict, 5 damaged, 130 interrupted, 143 terminated.
     """
     try:
         if argv is None:  # the whole process is this command
             _open_standard_streams()
+            _end_in_order()
             _start_fast()
         return _run(sys.argv[1:] if argv is None else list(argv))
-    except KeyboardInterrupt:  # before the verb began, or after it ended
+    except KeyboardInterrupt as stop:  # before the verb began, or after it ended
         sys.stderr.write("dvm: interrupted\n")
-        return 130
+        return _code_of(stop)
 
 
 def _run(argv: Sequence[str]) -> int:
@@ -55,7 +57,7 @@ def _run(argv: Sequence[str]) -> int:
         except KeyboardInterrupt as stop:
             stands = "; ".join(getattr(stop, "__notes__", ())) or _STANDS
             out.failure(DvMaintenanceError("interrupted", done=stands, next_step=_ONLY_THE_REST))
-            return 130
+            return _code_of(stop)
         except BrokenPipeError:
             # The reader has closed the pipe (`| head`): not a failure.
             out.abandon()
@@ -89,6 +91,28 @@ def _open_standard_streams() -> None:
             os.open(os.devnull, os.O_RDWR)  # takes the lowest free number
         if getattr(sys, name) is None:
             setattr(sys, name, open(number, "r" if number == 0 else "w", encoding="utf-8", closefd=False))  # noqa: SIM115
+
+
+class _Terminated(KeyboardInterrupt):
+    """By SIGTERM: an orchestrator cancels the run, a node is drained, or ``timeout`` has had enough."""
+
+
+def _end_in_order() -> None:
+    """Let SIGTERM end the command as Ctrl-C does: files that nothing needs are deleted, and the message says what
+    stands. A second one ends it at once. Whoever started the command may have chosen to ignore the signal.
+    """
+
+    def terminated(*_: object) -> NoReturn:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        raise _Terminated
+
+    if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, terminated)
+
+
+def _code_of(stop: KeyboardInterrupt) -> int:
+    """128 and the number of the signal, as shells have it."""
+    return 128 + (signal.SIGTERM if isinstance(stop, _Terminated) else signal.SIGINT)
 
 
 def _start_fast() -> None:

@@ -175,7 +175,8 @@ def test_a_reader_that_leaves_early_is_no_failure(options: list[str], tmp_path: 
     process.stderr.close()
 
 
-def test_sigint_ends_with_130(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_signals_end_it_in_order(number: signal.Signals, code: int, tmp_path: Path) -> None:
     script = (
         "import signal, sys, threading; from dv_maintenance.cli import main, parser\n"
         # If the tests run as a background job, the shell ignores SIGINT for them and for their children.
@@ -183,16 +184,17 @@ def test_sigint_ends_with_130(tmp_path: Path) -> None:
         "def verb(args, out):\n"
         "    print('ready', file=sys.stderr, flush=True); threading.Event().wait(30); return 0\n"
         "parser._load = lambda path: verb\n"
-        "sys.exit(main(['health', 't', '--json']))"
+        "sys.argv[1:] = ['health', 't', '--json']\n"
+        "sys.exit(main())"
     )
     process = subprocess.Popen(
         [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path, text=True
     )
     assert process.stderr
     assert process.stderr.readline() == "ready\n"
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     out, err = process.communicate(timeout=30)
-    assert process.returncode == 130
+    assert process.returncode == code
     assert json.loads(out)["message"] == "interrupted"
     assert err.startswith("dvm: interrupted.")
     assert "Traceback" not in err
