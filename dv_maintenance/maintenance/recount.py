@@ -100,9 +100,10 @@ def _logged(source: SourceFile) -> FileNumbers | None:
 
 def _counted(table: Table, source: SourceFile) -> FileNumbers:
     rows = count_rows(source, table.storage)
-    size = table.storage.head(table.storage.path_of_uri(source.uri)).size
+    found = table.storage.info(table.storage.path_of_uri(source.uri))
+    size = -1 if found is None else found.size
     # With another size and another number of rows, it is another file.
-    if rows is None or (size != source.size and rows != source.rows):
+    if rows is None or found is None or (size != source.size and rows != source.rows):
         raise DamagedTableError(
             f"{source.uri} is not the file that the log names",
             table=table.uri,

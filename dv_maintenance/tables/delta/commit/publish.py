@@ -27,6 +27,7 @@ from dv_maintenance.tables.delta.log.commit_info import ENGINE
 from dv_maintenance.tables.delta.log.segment import commit_path, latest_version, read_commit
 from dv_maintenance.tables.delta.permissions import check_permitted
 from dv_maintenance.tables.delta.rows.row_tracking import PRESERVED, stored_columns
+from dv_maintenance.tables.delta.same_table import check_same_table
 from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
 from dv_maintenance.tables.publish import Overtaken, Published, Rules
 from dv_maintenance.units import epoch_millis, parse_count
@@ -141,6 +142,8 @@ class _Rules(Rules[Draft]):
             check_actions(self.storage, draft.actions)
         if draft is not None and not draft.protected and any(mark.started for mark in self.since.vacuums):
             check_unvacuumed(self.storage, self.since, draft.actions)
+        if draft is not None:
+            check_same_table(self.storage, self.base)
         return draft
 
     def create(self, draft: Draft) -> int:
@@ -247,5 +250,5 @@ def _checkpoint_if_due(storage: Storage, version: int, metadata: Metadata) -> No
 
     try:
         write_checkpoint(storage, load_snapshot(storage, version))
-    except Exception:  # noqa: BLE001 - whatever it is, it must not turn a commit into a failure
-        _log.warning("no checkpoint of %s at version %d could be written", storage.uri, version, exc_info=True)
+    except Exception as error:  # noqa: BLE001 - whatever it is, it must not turn a commit into a failure
+        _log.warning("no checkpoint of %s at version %d could be written: %s", storage.uri, version, error)

@@ -56,8 +56,8 @@ def ratify(storage: RatifiedStorage, version: int, body: bytes) -> None:
         raise
     try:
         _publish(storage)
-    except Exception:  # noqa: BLE001 - whatever it is, it must not turn a commit into a failure
-        _log.warning("%s: version %d is committed, but not published yet", storage.uri, version, exc_info=True)
+    except Exception as error:  # noqa: BLE001 - whatever it is, it must not turn a commit into a failure
+        _log.warning("%s: version %d is committed, but not published yet: %s", storage.uri, version, error)
 
 
 def _have_ratified(storage: RatifiedStorage, commit: StagedCommit, body: bytes) -> None:

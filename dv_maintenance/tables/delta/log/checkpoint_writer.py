@@ -19,6 +19,7 @@ from dv_maintenance.tables.delta.log.pointer import point_to
 from dv_maintenance.tables.delta.log.replay import FullState, full_state
 from dv_maintenance.tables.delta.log.segment import checkpoint_path, complete_checkpoints
 from dv_maintenance.tables.delta.log.strictness import is_object
+from dv_maintenance.tables.delta.same_table import check_same_table
 from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
 from dv_maintenance.tables.delta.vacuum.retention import DEFAULT_RETENTION, RETENTION, interval_millis
 from dv_maintenance.units import epoch_millis, parse_count
@@ -75,6 +76,7 @@ def write_checkpoint(
     RefusedError : the table protects its checkpoints before a later version (protocol: Checkpoint Protection), or the
         version is not published.
     UnsupportedFeatureError : the table has a feature we don't know, which may add to the checkpoint.
+    ConflictError : another table was created there since the snapshot was read.
     DamagedTableError, StorageError : reading the state or writing failed.
     """
     check_writable(storage, snapshot, "log")
@@ -86,6 +88,7 @@ def write_checkpoint(
     cutoff = _cutoff(snapshot, epoch_millis(now))
     path = checkpoint_path(snapshot.version)
     rows, data = _encode(state, snapshot, cutoff)
+    check_same_table(storage, snapshot)
     try:
         if replace:
             storage.put(path, data)
@@ -93,6 +96,7 @@ def write_checkpoint(
             storage.create(path, data)
     except FileExistsAlreadyError:
         return  # another writer created the same checkpoint in the meantime, and points to it
+    check_same_table(storage, snapshot)
     point_to(
         storage,
         complete_checkpoints(storage, snapshot.version),

@@ -24,6 +24,7 @@ from dv_maintenance.tables.delta.log.replay import replay
 from dv_maintenance.tables.delta.log.segment import LOG, CommitFile, checkpoint_path, segment
 from dv_maintenance.tables.delta.log.timeline import modified_times
 from dv_maintenance.tables.delta.permissions import check_permitted
+from dv_maintenance.tables.delta.same_table import check_same_table
 from dv_maintenance.tables.delta.vacuum.retention import interval_millis
 from dv_maintenance.tables.reports import CheckpointReport
 from dv_maintenance.units import DAY, epoch_millis, parse_count
@@ -88,8 +89,10 @@ def log_files(storage: Storage) -> LogFiles:
     return LogFiles(tuple(sorted(files)), commits, complete)
 
 
-def delete_before(storage: Storage, listed: LogFiles, version: int) -> int:
+def delete_before(storage: Storage, listed: LogFiles, version: int, newest: DeltaSnapshot) -> int:
     """Delete the log files of versions before ``version``, and return how many there were.
+
+    newest : the newest version.
 
     Deletes oldest first, so an interrupted run leaves a valid log that begins later. A compacted file is deleted with
     its first commit, since it repeats that commit.
@@ -97,12 +100,14 @@ def delete_before(storage: Storage, listed: LogFiles, version: int) -> int:
     Raises
     ------
     DamagedTableError : the checkpoint of ``version`` can't be read to its end, so nothing was deleted.
+    ConflictError : another table was created there since ``newest`` was read.
     StorageError : a deletion failed; some older files may be gone.
     """
     replay(storage, segment(storage, version), adds=("path",))
     doomed = [path for at, path in listed.files if at < version]
     try:
         for start in range(0, len(doomed), _BATCH):
+            check_same_table(storage, newest)
             storage.delete(doomed[start : start + _BATCH])
     except StorageError as error:
         error.table = storage.uri
@@ -155,7 +160,7 @@ def checkpoint(
     doomed = [] if first is None else [path for at, path in listed.files if at < first]
     if first is not None:
         check_permitted(storage, "clean_log", ask=True)
-        delete_before(target, listed, first)
+        delete_before(target, listed, first, snapshot)
     return CheckpointReport(
         version=snapshot.version,
         written=not present and not dry_run,

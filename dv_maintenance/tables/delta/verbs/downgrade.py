@@ -92,7 +92,7 @@ def take_downgrade_step(storage: Storage, name: str, *, truncate_history: bool, 
         case "fence":
             _fence(state)
         case "truncate":
-            delete_before(storage, state.listed, state.fence or 0)
+            delete_before(storage, state.listed, state.fence or 0, state.snapshot)
         case "drop":
             _drop(state)
         case "seal":

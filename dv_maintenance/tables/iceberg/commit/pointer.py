@@ -14,12 +14,18 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
-from dv_maintenance.errors import RefusedError, StorageDeniedError, StorageError, StorageUnavailableError
+from dv_maintenance.errors import (
+    DvMaintenanceError,
+    RefusedError,
+    StorageDeniedError,
+    StorageError,
+    StorageUnavailableError,
+)
 from dv_maintenance.storage.rehearsal import Rehearsal
 from dv_maintenance.tables.iceberg.catalog import IcebergCatalogTable
 from dv_maintenance.tables.iceberg.commit.change import Change, edited
 from dv_maintenance.tables.iceberg.layout import METADATA
-from dv_maintenance.tables.iceberg.log.metadata import Metadata
+from dv_maintenance.tables.iceberg.log.metadata import Metadata, load_metadata
 from dv_maintenance.tables.iceberg.log.pointer import HINT, SPELLINGS, hadoop_number
 from dv_maintenance.tables.iceberg.session_catalog import SessionCatalogTable
 from dv_maintenance.tables.new_files import NewFiles, create_once
@@ -71,6 +77,13 @@ def _into_folder(layout: Layout, before: Metadata, change: Change) -> None:
     def unsure(path: str, why: str) -> StorageUnavailableError:
         return StorageUnavailableError(f"{path}: {why}", table=layout.uri)
 
+    # Another table that was created here meanwhile, often with as many versions, would become this one.
+    try:
+        now = load_metadata(layout)
+    except DvMaintenanceError as error:
+        raise Overtaken(f"the table can't be read right before the commit: {error.message}") from error
+    if (now.path, now.uuid) != (before.path, before.uuid):
+        raise Overtaken(f"{now.path} is another version, or another table's")
     if not create_once(layout.storage, f"{METADATA}/{spelling.format(number + 1)}", body, unsure):
         raise Overtaken(f"version {number + 1} already exists, building on it")
     # Readers check it against the files: a stale one only costs them requests.
