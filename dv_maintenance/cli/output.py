@@ -6,13 +6,17 @@ import os
 import sys
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, Final
 
 from dv_maintenance.cli.terminal import Terminal
 from dv_maintenance.errors import DvMaintenanceError, redacted
 
 if TYPE_CHECKING:
     from dv_maintenance.cli.progress import Progress
+
+
+_CONTROLS: Final = (each for each in (*range(32), *range(0x7F, 0xA0)) if chr(each) not in "\t\n")
+_SAFE: Final = str.maketrans({each: f"\\x{each:02x}" for each in _CONTROLS})
 
 
 class OutputError(DvMaintenanceError):
@@ -78,7 +82,9 @@ class Output:
             self.text(text())
 
     def text(self, text: str) -> None:
-        self._write(text.rstrip("\n") + "\n")
+        """Lines. On a screen, control characters of names and values are escaped: they would act on it."""
+        shown = text.translate(_SAFE) if self.on_terminal else text
+        self._write(shown.rstrip("\n") + "\n")
 
     @property
     def on_terminal(self) -> bool:
@@ -92,7 +98,7 @@ class Output:
 
     def note(self, text: str) -> None:
         """A line on stderr, above the line of progress if there is one."""
-        self._stderr.line(text)
+        self._stderr.line(text.translate(_SAFE))
 
     def failure(self, error: DvMaintenanceError) -> None:
         self.note(f"dvm: {self.redacted(str(error))}")

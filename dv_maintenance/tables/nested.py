@@ -90,7 +90,20 @@ def check_outside_tables(file: str) -> None:
     if os.path.exists(file) and not os.path.isfile(file):
         return  # a terminal, a pipe
     absolute_path(file)  # raises
-    if (around := table_around(Storage(os.path.realpath(file)))) is not None:
+    _check_outside(Storage(os.path.realpath(file)), file)
+
+
+def check_stored_outside_tables(storage: Storage, path: str) -> None:
+    """As :func:`check_outside_tables`, for a file in any storage."""
+    uri = storage.uri_of(path)
+    if storage.is_local:
+        check_outside_tables(storage.local(path))
+    else:
+        _check_outside(Storage(uri, storage.options), uri)
+
+
+def _check_outside(storage: Storage, named: str) -> None:
+    if (around := table_around(storage)) is not None:
         raise UsageError(
-            f"{file} is inside the {around.title} table at {around.place}", next_step="name a file outside of tables"
+            f"{named} is inside the {around.title} table at {around.place}", next_step="name a file outside of tables"
         )

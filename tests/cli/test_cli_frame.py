@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -15,6 +16,7 @@ import pytest
 from support.places import ROOT
 
 from dv_maintenance import cli
+from dv_maintenance.cli.output import Output
 from dv_maintenance.errors import ConflictError, DamagedTableError, RefusedError, VerificationError
 from dv_maintenance.testing.delta_builder import DeltaBuilder
 
@@ -253,3 +255,18 @@ def test_no_working_folder_and_no_folder_for_temporary_files(orders: Path, tmp_p
     assert (done.returncode, "point TMPDIR to a folder" in done.stderr) == (1, True), done.stderr
     done = subprocess.run([sys.executable, "-c", script, "doctor"], capture_output=True, text=True, check=False)
     assert "no folder, not writable" in done.stdout
+
+
+def test_control_characters_do_not_act_on_the_screen(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A name in a file of tables may have them."""
+    monkeypatch.setenv("TERM", "xterm")
+    shown = io.StringIO()
+    for on_screen, expected in [(False, "a\x1b[2J\tb\n"), (True, "a\\x1b[2J\tb\n")]:
+        monkeypatch.setattr(shown, "isatty", lambda on_screen=on_screen: on_screen, raising=False)
+        Output(shown, json=False).text("a\x1b[2J\tb")
+        assert shown.getvalue() == expected, "a file gets what there is"
+        shown.seek(shown.truncate(0))
+    Output(shown, json=False).note("a\rb")
+    assert capsys.readouterr().err == "a\\x0db\n"

@@ -14,7 +14,9 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Self
 
 from dv_maintenance.cli.output import Output, count, dump_json, write_file
-from dv_maintenance.errors import RefusedError, UsageError, VerificationError
+from dv_maintenance.errors import DvMaintenanceError, RefusedError, UsageError, VerificationError
+from dv_maintenance.storage.paths import absolute_path
+from dv_maintenance.tables.nested import check_outside_tables
 
 if TYPE_CHECKING:
     from dv_maintenance.cli.demo.location import Location
@@ -39,8 +41,14 @@ def demo(args: Namespace, out: Output) -> int:
             next_step="pip install 'dv-maintenance[dagster]'",
         )
     root = _checkout()
-    folder = os.path.abspath(args.dir)
-    left_out = _prepare(root, folder)
+    folder = os.path.realpath(absolute_path(args.dir))
+    check_outside_tables(os.path.join(folder, _REPORT))
+    try:
+        left_out = _prepare(root, folder)
+    except OSError as error:
+        if isinstance(error, DvMaintenanceError):
+            raise
+        raise UsageError(f"cannot write {folder}: {error.strerror}", next_step="choose another --dir") from error
     for why in left_out:
         out.note(why)
 

@@ -20,6 +20,7 @@ from dv_maintenance.maintenance.reads.spark_codecs import CODECS, DamagedLogErro
 from dv_maintenance.maintenance.reads.spark_queries import Application
 from dv_maintenance.maintenance.reads.state import Log, LogFile, SparkReads, dump, load
 from dv_maintenance.storage import FileInfo, Storage, absolute_uri
+from dv_maintenance.tables.nested import check_stored_outside_tables
 from dv_maintenance.units import DAY
 
 # No event is older than Spark.
@@ -50,6 +51,7 @@ def spark_reads(
 
     Raises
     ------
+    UsageError : the state is in a table, or a file of something else.
     StorageError : the folder can't be listed, or the state can't be read or written.
     """
     storage = Storage(logs, options)
@@ -71,6 +73,7 @@ def spark_reads(
     if found.until is not None:
         found.tables = {uri: reads.recent(found.until) for uri, reads in found.tables.items()}
     if kept is not None and (data := dump(found, storage.uri)) != before:
+        check_stored_outside_tables(kept, name)
         kept.put(name, data, staging=f".{name}.new")
     return found
 

@@ -7,12 +7,15 @@ from typing import Any, Final
 
 import orjson
 
+from dv_maintenance.errors import UsageError
 from dv_maintenance.maintenance.reads.counts import HourlyReads
 from dv_maintenance.maintenance.reads.model import Reads
 from dv_maintenance.maintenance.reads.spark_queries import Application, PlannedScan
 from dv_maintenance.storage import Storage, absolute_uri
 
 _FORMAT: Final = 1
+# A state names its format among so many first bytes.
+_START: Final = 32
 
 
 @dataclass(slots=True)
@@ -82,11 +85,21 @@ def load(storage: Storage, name: str, logs: str) -> SparkReads:
     """What was known before. A state that is damaged, or that belongs to other logs, is not used.
 
     logs : URI of the logs.
+
+    Raises
+    ------
+    UsageError : the file holds something else, which a new state would replace.
     """
     try:
-        data = orjson.loads(storage.get(name))
+        text = storage.get(name)
     except FileNotFoundError:
         return SparkReads()
+    if len(text) > _START and b'"format"' not in text[:_START]:
+        raise UsageError(
+            f"{storage.uri_of(name)} is not a state of reads", next_step="name another file, which need not exist"
+        )
+    try:
+        data = orjson.loads(text)
     except ValueError:
         data = None
     try:

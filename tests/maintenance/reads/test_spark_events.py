@@ -9,10 +9,12 @@ import pyarrow as pa
 import pytest
 from support.spark_log import START, SparkLog, node, scan
 
+from dv_maintenance.errors import UsageError
 from dv_maintenance.maintenance.reads.spark_events import spark_reads
 from dv_maintenance.maintenance.reads.spark_queries import locations, partitions
 from dv_maintenance.maintenance.reads.state import SparkReads
 from dv_maintenance.storage import Storage
+from dv_maintenance.testing.delta_builder import DeltaBuilder
 
 T = "s3a://lake/sales/orders"
 TABLE = "s3://lake/sales/orders"
@@ -375,3 +377,16 @@ def test_in_object_storage(s3: tuple[str, dict[str, str]]) -> None:
     storage.put("reads/logs/app-2", log.bytes())
     assert counts(spark_reads(f"{uri}/reads/logs", options, state=state, now=NOW)) == (8, {})
     assert json.loads(storage.get("reads/state.json"))["logs"].keys() == {"app-1.zstd", "app-2"}
+
+
+def test_a_state_replaces_no_other_file(tmp_path: Path) -> None:
+    """A file of a table was overwritten by `dvm watch`."""
+    written(tmp_path / "logs", long_log(5))
+    DeltaBuilder(str(tmp_path / "t")).create(pa.schema([("id", pa.int64())]))
+    commit = tmp_path / "t" / "_delta_log" / f"{0:020d}.json"
+    for state, said in [(commit, "is not a state of reads"), (tmp_path / "t" / "reads.json", "inside the Delta table")]:
+        before = commit.read_bytes()
+        with pytest.raises(UsageError, match=said):
+            look(tmp_path / "logs", state=str(state))
+        assert commit.read_bytes() == before
+    assert not (tmp_path / "t" / "reads.json").exists()
