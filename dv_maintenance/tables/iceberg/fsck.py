@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow.compute as pc
@@ -12,8 +12,7 @@ from dv_maintenance.files.arrays import combined, flags, int64s, strings
 from dv_maintenance.files.avro.container import read_records
 from dv_maintenance.tables.fsck import DATA, DV, LogFault, Needed, Repair, going_back, needed
 from dv_maintenance.tables.iceberg.layout import Layout
-from dv_maintenance.tables.iceberg.log.manifests import ADDED, EXISTING, counted, placed
-from dv_maintenance.tables.iceberg.log.manifests import DATA as DATA_FILES
+from dv_maintenance.tables.iceberg.log.manifests import ADDED, EXISTING, counted, manifest_of, placed
 from dv_maintenance.tables.iceberg.rows.tasks import rows_of, stored_source
 
 if TYPE_CHECKING:
@@ -75,34 +74,38 @@ def row_id_faults(snapshot: IcebergSnapshot) -> Iterator[LogFault]:
         )
 
 
-def count_faults(layout: Layout, snapshot: IcebergSnapshot) -> Iterator[LogFault]:
-    """Iceberg's own readers skip a manifest that has no live file by the counts of the list."""
+def list_faults(layout: Layout, snapshot: IcebergSnapshot) -> Iterator[LogFault]:
+    """Manifests that some readers skip, or read twice, by what their list says."""
     entry = snapshot.entry
     if entry is None or entry.manifest_list is None:
         return
     path = layout.path(entry.manifest_list)
-    manifests = snapshot.entries.by_manifest.items()
     try:
         data = layout.storage.get(path)
     except FileNotFoundError as error:
         raise placed(layout, error, snapshot.version, entry.manifest_list) from error
-    records = read_records(data, dict.fromkeys(("504", "505")), by_id=True)
-    for record, (manifest, entries) in zip(records, manifests, strict=True):
-        counts = counted(entries)
+    seen = set()
+    for record in read_records(data, None, by_id=True):
+        manifest = manifest_of(record)
+        counts = counted(snapshot.entries.by_manifest[manifest])
         alive = counts[ADDED][0] + counts[EXISTING][0]
-        if alive and [record.get("504"), record.get("505")] == [0, 0]:
-            what = "data files" if manifest.content == DATA_FILES else "delete files"
+        if manifest in seen:
+            effect = "Readers that don't use Iceberg's Java library, as PyIceberg, read its rows twice."
+            yield LogFault(path, f"lists {manifest.path} twice", effect, _LIST_AGAIN)
+        elif alive and [record.get("504"), record.get("505")] == [0, 0]:
+            effect = "Iceberg's Java library does not read these files, while other readers do."
             yield LogFault(
-                path,
-                f"says that {manifest.path} has no live files, although it has {alive}",
-                f"Iceberg's Java library does not read these {what}, while other readers do.",
-                Repair(
-                    "Run a purge, delete or update that changes any row: its commit writes the right counts. Don't "
-                    "rewrite the manifests with Iceberg's own procedure before: it drops the files.",
-                    None,
-                    "Nothing.",
-                ),
+                path, f"says that {manifest.path} has no live files, although it has {alive}", effect, _LIST_AGAIN
             )
+        seen.add(manifest)
+
+
+_LIST_AGAIN: Final = Repair(
+    "Run a purge, delete or update that changes any row: its commit lists the manifests anew. Don't rewrite them with "
+    "Iceberg's own procedure before: it goes by the list.",
+    None,
+    "Nothing.",
+)
 
 
 def _old_deletes(snapshot: IcebergSnapshot) -> Iterator[tuple[str, int, int]]:

@@ -127,7 +127,7 @@ class IcebergTable:
         return (
             *strict_faults(snapshot.metadata),
             *fsck.row_id_faults(snapshot),
-            *fsck.count_faults(self.layout, snapshot),
+            *fsck.list_faults(self.layout, snapshot),
         )
 
     def branch(self, name: str) -> IcebergTable:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
@@ -89,3 +91,34 @@ def test_position_deletes_of_another_partition(table: IcebergBuilder, tmp_path: 
     table.commit("delete", deletes=[positions(table, [other], "a")])
     with pytest.raises(DamagedTableError, match=r"the partition of the delete file .* is not that of the data file"):
         rows(tmp_path / "t")
+
+
+@pytest.mark.parametrize("field", ["sequence-number", "last-sequence-number"])
+def test_rows_that_came_after_a_delete_stay_without_the_numbers_of_snapshots(
+    table: IcebergBuilder, tmp_path: Path, field: str
+) -> None:
+    """A new file must not be older than the equality deletes that were applied to its rows, whatever the snapshots say.
+    One of a table from format version 1 does not state its number.
+    """
+    schema = load_snapshot(table.layout).table_schema.arrow
+    for number in (1, 2):
+        table.commit("append", added=[file(table, pa.table({"id": [number], "p": ["a"]}).cast(schema), "a", DATA)])
+    gone = pa.table({"id": [1], "p": ["a"]}).cast(schema)
+    table.commit("delete", deletes=[file(table, gone, "a", EQUALITY, **{"135": [1, 2]})])
+    table.commit("append", added=[file(table, pa.table({"id": [1, 3], "p": ["a", "a"]}).cast(schema), "a", DATA)])
+    table.delete(lambda rows: pc.equal(rows["id"], 3))
+    newest = max((tmp_path / "t/metadata").glob("v*.metadata.json"), key=lambda path: int(path.name[1:].split(".")[0]))
+    body = json.loads(newest.read_text())
+    if field == "sequence-number":
+        for snapshot in body["snapshots"]:
+            del snapshot[field]
+    else:
+        body[field] = 1
+    newest.write_text(json.dumps(body))
+    assert rows(tmp_path / "t") == [(1, "a"), (2, "a")]
+    assert purge(open_table(str(tmp_path / "t")), LocalEngine()).verified
+    assert rows(tmp_path / "t") == [(1, "a"), (2, "a")]
+    after = json.loads(
+        max(newest.parent.glob("v*.json"), key=lambda path: int(path.name[1:].split(".")[0])).read_text()
+    )
+    assert after["last-sequence-number"] == after["snapshots"][-1]["sequence-number"] > 5

@@ -11,7 +11,6 @@ import pyarrow.compute as pc
 import pytest
 
 from dv_maintenance.engine.local import LocalEngine
-from dv_maintenance.errors import DamagedTableError
 from dv_maintenance.maintenance.execution.apply import purge
 from dv_maintenance.maintenance.fsck.check import fsck
 from dv_maintenance.maintenance.read import read
@@ -87,7 +86,13 @@ def test_a_manifest_that_other_readers_skip_is_a_finding(tmp_path: Path) -> None
     assert not fsck(open_table(str(tmp_path))).damage
 
 
-def test_a_manifest_that_is_listed_twice_is_damage(tmp_path: Path) -> None:
-    made(tmp_path, lambda records: [*records, records[-1]])
-    with pytest.raises(DamagedTableError, match="is listed twice"):
-        open_table(str(tmp_path)).snapshot()
+def test_a_manifest_that_is_listed_twice_counts_once(tmp_path: Path) -> None:
+    builder = made(tmp_path, lambda records: [records[0], *records])
+    assert ids(tmp_path) == [1, 2, 3, 4, 6]
+    (fault,) = fsck(open_table(str(tmp_path))).damage
+    assert "twice" in fault.reason
+    report = purge(open_table(str(tmp_path)), LocalEngine())
+    assert report.verified, report.problems
+    assert ids(tmp_path) == [1, 2, 3, 4, 6]
+    paths = [record["manifest_path"] for record in records_of(newest_list(builder))]
+    assert len(set(paths)) == len(paths)

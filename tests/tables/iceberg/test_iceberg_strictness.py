@@ -27,6 +27,7 @@ EDITS: dict[str, tuple[Edit, str]] = {
     "age": (lambda body: tag(body, **{"max-ref-age-ms": 0}), "max-ref-age-ms 0"),
     "main": (lambda body: body["refs"]["main"].update(type="tag"), "tag named main"),
     "snapshots": (lambda body: body["snapshots"].append(body["snapshots"][0]), "twice"),
+    "sequence": (lambda body: body.update({"last-sequence-number": 1}), "last sequence number 1"),
     "names": (
         lambda body: body["schemas"][0]["fields"].append({"id": 9, "name": "ID", "type": "int", "required": False}),
         "differ only in case",

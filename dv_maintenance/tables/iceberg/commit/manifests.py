@@ -30,6 +30,7 @@ from dv_maintenance.tables.iceberg.log.manifests import (
     EXISTING,
     Manifest,
     counted,
+    manifest_of,
     placed,
 )
 from dv_maintenance.tables.parallel import in_parallel
@@ -171,11 +172,12 @@ class ManifestWriter:
         manifest has: those of some writers are wrong, and by them a manifest with live files could be dropped.
         """
         found: list[dict[str, Any]] = []
-        before = self._list
-        for number, record in enumerate(() if before is None else read_records(before, None, by_id=True)):
-            if number in written:
+        before, listed = self._list, {self._manifests[number] for number in written}
+        for record in () if before is None else read_records(before, None, by_id=True):
+            if (manifest := manifest_of(record)) in listed:
                 continue
-            counts = counted(self.now.entries.by_manifest[self._manifests[number]])
+            listed.add(manifest)
+            counts = counted(self.now.entries.by_manifest[manifest])
             if counts[ADDED][0] or counts[EXISTING][0]:
                 right = {key: count for key, count in _fields_of(counts).items() if record.get(key) is not None}
                 found.append({"517": DATA, "515": 0, "516": 0, **record, **right})

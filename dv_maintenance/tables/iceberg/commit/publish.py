@@ -29,7 +29,7 @@ from dv_maintenance.tables.iceberg.commit.pointer import swap
 from dv_maintenance.tables.iceberg.commit.totals import summary_of
 from dv_maintenance.tables.iceberg.log.history import OURS
 from dv_maintenance.tables.iceberg.log.manifests import DATA, POSITIONS
-from dv_maintenance.tables.iceberg.log.metadata import load_metadata
+from dv_maintenance.tables.iceberg.log.metadata import Metadata, load_metadata
 from dv_maintenance.tables.iceberg.snapshot import IcebergSnapshot, load_snapshot
 from dv_maintenance.tables.iceberg.writable import check_writable
 from dv_maintenance.tables.new_files import NewFiles
@@ -174,7 +174,7 @@ class _Rules(Rules[Draft]):
 
     def _change(self, draft: Draft, files: NewFiles) -> Change:
         metadata, entry = self.now.metadata, self.now.entry
-        sequence = int(metadata.body["last-sequence-number"]) + 1 if metadata.format_version > 1 else 0
+        sequence = _sequence_after(metadata) if metadata.format_version > 1 else 0
         writer = ManifestWriter(self.layout, self.now, files, self.id, sequence)
         dvs = self._put_dvs(draft, files)
         listed = writer.write(draft.removed, draft.removed_deletes, [*draft.added, *dvs])
@@ -213,6 +213,13 @@ class _Rules(Rules[Draft]):
                 }
                 found.append(NewEntry(POSITIONS, each.partition, None, file))
         return found
+
+
+def _sequence_after(metadata: Metadata) -> int:
+    """That of the next snapshot. Not all writers raise the last one with each of theirs."""
+    return (
+        max(int(metadata.body["last-sequence-number"]), *(each.sequence for each in metadata.snapshots.values()), 0) + 1
+    )
 
 
 def _number_rows(listed: Sequence[dict[str, Any]], first: int) -> int:

@@ -182,8 +182,7 @@ class _Commit:
 
     def _added(self) -> tuple[list[NewEntry], list[NewDv]]:
         """Entries of the new files with live rows, and their DVs."""
-        assert self.base.entry is not None, "a table with files has a snapshot"
-        files, dvs = [], []
+        files, dvs, sequence = [], [], newest_sequence(self.base)
         for each in self.replacements:
             if each.id not in self.stay:
                 continue
@@ -197,7 +196,7 @@ class _Commit:
                 # One file keeps its order; several in a row do not have one.
                 order = inputs[0]["sort_order_id"] if len(inputs) == 1 and not each.order_by else None
                 record = {**self._record(output, path), "140": order}
-                files.append(NewEntry(0, partition, self.base.entry.sequence, record))
+                files.append(NewEntry(0, partition, sequence, record))
                 if deleted:
                     dvs.append(NewDv(path, deleted, partition))
         return files, dvs
@@ -206,6 +205,17 @@ class _Commit:
         if path not in self._records:
             self._records[path] = file_record(self.layout.storage, self.base, output, path)
         return self._records[path]
+
+
+def newest_sequence(snapshot: IcebergSnapshot) -> int:
+    """The sequence number that rows of the snapshot have at most, so that its deletes don't apply to a new file of them
+    but later ones do. A snapshot that does not state its own may still have files with one.
+    """
+    deletes = snapshot.deletes
+    tables = (snapshot.files, deletes.dvs, deletes.positions)
+    found = [pc.max(each["data_sequence"]).as_py() or 0 for each in tables]
+    stated = 0 if snapshot.entry is None else snapshot.entry.sequence
+    return max(stated, *found, *(each.sequence for each in deletes.equality))
 
 
 def _key(row: Row) -> FileKey:

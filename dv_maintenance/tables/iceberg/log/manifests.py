@@ -112,7 +112,7 @@ class Manifest(NamedTuple):
 class ManifestEntries:
     """The entries of the manifests of a snapshot. Each table has schema ENTRIES, the deleted ones included.
 
-    by_manifest : in the order of the list.
+    by_manifest : in the order of the list. One that is listed twice counts once, as in Iceberg's Java library.
     """
 
     by_manifest: Mapping[Manifest, pa.Table]
@@ -157,7 +157,7 @@ def manifests_of(layout: Layout, snapshot: SnapshotEntry | None) -> list[Manifes
         data = layout.storage.get(layout.path(snapshot.manifest_list))
         # All fields: fastavro takes longer to leave some out.
         records = list(read_records(data, None, by_id=True))
-        found = [_manifest(record) for record in records]
+        found = [manifest_of(record) for record in records]
     except (DvMaintenanceError, FileNotFoundError) as error:
         raise placed(layout, error, snapshot.id, snapshot.manifest_list) from error.__cause__
     if any(each.get(_LIST_KEY) is not None for each in records):
@@ -165,7 +165,8 @@ def manifests_of(layout: Layout, snapshot: SnapshotEntry | None) -> list[Manifes
     return found
 
 
-def _manifest(record: Mapping[str, Any]) -> Manifest:
+def manifest_of(record: Mapping[str, Any]) -> Manifest:
+    """The manifest of an entry of a list. Raises DamagedTableError."""
     path = record.get(_PLACE)
     size, spec_id, content, sequence, snapshot_id, first_row_id = numbers = [*map(record.get, _LIST.values())]
     if not isinstance(path, str) or not {int, type(None)}.issuperset(map(type, numbers)):
@@ -194,10 +195,6 @@ def read_entries(
     As :func:`manifests_of`, for manifests too.
     """
     wanted = manifests_of(layout, snapshot) if manifests is None else manifests
-    if manifests is None and snapshot is not None and len(set(wanted)) < len(wanted):
-        twice = next(each.path for at, each in enumerate(wanted) if each in wanted[:at])
-        damage = DamagedTableError(f"the manifest {twice} is listed twice", next_step="restore an older snapshot")
-        raise placed(layout, damage, snapshot.id, snapshot.manifest_list or "")
     have = {} if known is None else known.by_manifest
     fresh = [each for each in wanted if each not in have]
     version = 0 if snapshot is None else snapshot.id

@@ -50,9 +50,13 @@ def _refs(body: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _snapshots(body: Mapping[str, Any]) -> Iterator[str]:
-    ids = [each.get("snapshot-id") for each in body.get("snapshots") or ()]
+    snapshots = body.get("snapshots") or ()
+    ids = [each.get("snapshot-id") for each in snapshots]
     if twice := {each for each in ids if ids.count(each) > 1} if len(set(ids)) < len(ids) else ():
         yield f"lists the snapshot {next(iter(twice))} twice"
+    last = body.get("last-sequence-number") or 0
+    if (newest := max((each.get("sequence-number") or 0 for each in snapshots), default=0)) > last:
+        yield f"has the last sequence number {last}, although a snapshot has {newest}"
 
 
 def _names(metadata: Metadata) -> Iterator[str]:
