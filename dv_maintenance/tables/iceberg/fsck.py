@@ -59,15 +59,14 @@ def needed_files(layout: Layout, snapshot: IcebergSnapshot) -> pa.Table:
 
 def row_id_faults(snapshot: IcebergSnapshot) -> Iterator[LogFault]:
     """Specification, Row Lineage: the next row id is above all that files have."""
-    ends = pc.add(snapshot.files["first_row_id"], snapshot.files["record_count"])
-    largest, following = pc.max(ends).as_py() or 0, snapshot.metadata.body.get("next-row-id")
-    if snapshot.metadata.format_version > 2 and isinstance(following, int) and following < largest:
+    used, following = snapshot.used_row_ids, snapshot.metadata.body.get("next-row-id")
+    if snapshot.metadata.format_version > 2 and isinstance(following, int) and following < used:
         yield LogFault(
             snapshot.metadata.path,
-            f"has the next row id {following}, although ids up to {largest - 1} are in use",
+            f"has the next row id {following}, although ids up to {used - 1} are in use",
             "New rows get the ids of others: row lineage no longer tells them apart.",
             Repair(
-                f"Set next-row-id to {largest} or more in a copy of the metadata file, and have the catalog name that.",
+                f"Set next-row-id to {used} or more in a copy of the metadata file, and have the catalog name that.",
                 None,
                 "Nothing. Rows that were added since keep ids that others have.",
             ),

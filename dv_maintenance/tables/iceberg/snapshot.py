@@ -63,6 +63,11 @@ class IcebergSnapshot(Snapshot):
         """Rows that old position deletes delete, by data file."""
         return self.matched.positions
 
+    @property
+    def used_row_ids(self) -> int:
+        """How many row ids there are up to the greatest one of its files."""
+        return int(pc.max(pc.add(self.files["first_row_id"], self.files["record_count"])).as_py() or 0)
+
     def strange_after(self, base: IcebergSnapshot) -> str:
         """Why nothing that was planned on ``base`` can be committed on this snapshot; "" if it follows from it."""
         if base.entry is None:

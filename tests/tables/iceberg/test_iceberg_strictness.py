@@ -10,6 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from dv_maintenance.dml.delete import delete
+from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.maintenance.fsck.check import fsck
 from dv_maintenance.tables import open_table
 from dv_maintenance.testing.iceberg_builder import IcebergBuilder
@@ -68,3 +70,6 @@ def test_row_ids_that_would_be_given_twice(tmp_path: Path) -> None:
     table = open_table(str(made(tmp_path / "t", lambda body: body.update({"next-row-id": 7}))))
     (fault,) = fsck(table).damage
     assert "has the next row id 7, although ids up to 9 are in use" in fault.reason
+    delete(table, LocalEngine(), "id = 3")
+    assert table.snapshot().metadata.body["next-row-id"] >= 10
+    assert not fsck(table).damage

@@ -188,7 +188,7 @@ class _Rules(Rules[Draft]):
             "schema-id": metadata.current_schema,
         }
         if metadata.format_version > 2:
-            first = int(metadata.body["next-row-id"])
+            first = max(int(metadata.body["next-row-id"]), self.now.used_row_ids)
             snapshot |= {"first-row-id": first, "added-rows": _number_rows(listed, first)}
         snapshot["manifest-list"] = writer.put_list(listed, snapshot)
         return Change(snapshot, self.layout.branch)
