@@ -14,6 +14,7 @@ import pytest
 from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.errors import DamagedTableError
 from dv_maintenance.maintenance.execution.apply import purge
+from dv_maintenance.maintenance.fsck.check import fsck
 from dv_maintenance.tables import open_table
 from dv_maintenance.tables.delta.commit.rewrites import commit_replacements
 from dv_maintenance.tables.delta.load import load_snapshot
@@ -186,6 +187,21 @@ def test_the_first_id_is_zero_and_no_file_shares_any() -> None:
     assert [each["add"]["baseRowId"] for each in (first, second)] == [0, 3]
     assert json.loads(mark["domainMetadata"]["configuration"])["rowIdHighWaterMark"] == 4
     assert numbered([], None, 7) == []
+
+
+@pytest.mark.parametrize("mark", [None, 3])
+def test_a_lost_high_water_mark_gives_no_id_twice(builder: DeltaBuilder, mark: int | None) -> None:
+    """Early releases of delta-kernel-rs write checkpoints without domains."""
+    gone = {"domainMetadata": {"domain": DOMAIN, "configuration": "", "removed": True}}
+    builder.commit([gone if mark is None else domain(mark)])
+    table = open_table(builder.storage.uri)
+    (fault,) = fsck(table).damage
+    assert fault.reason.endswith("although row ids up to 9 are in use")
+    assert purge(table, LocalEngine()).verified
+    assert stored(builder, 5) == EXPECTED
+    bases = sorted(add["baseRowId"] for add in actions(builder, 5, "add"))
+    assert bases[0] == 10
+    assert not fsck(table).damage
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"rowIdHighWaterMark": "4"}'])

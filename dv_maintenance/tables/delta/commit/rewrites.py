@@ -24,7 +24,7 @@ from dv_maintenance.tables.delta.rows.clustering import clustering_columns, new_
 from dv_maintenance.tables.delta.rows.compaction_tags import compaction_tags
 from dv_maintenance.tables.delta.rows.layout import file_tags
 from dv_maintenance.tables.delta.rows.order import order_tags
-from dv_maintenance.tables.delta.rows.row_tracking import DOMAIN, assigns_row_ids, numbered
+from dv_maintenance.tables.delta.rows.row_tracking import DOMAIN, assigns_row_ids, highest_row_id, numbered
 from dv_maintenance.tables.delta.rows.stats import stats_json
 from dv_maintenance.tables.delta.rows.tasks import log_path
 from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
@@ -118,7 +118,7 @@ class _Commit:
         )
         if assigns_row_ids(protocol, metadata):
             taken_ids = since.domains.get(DOMAIN, self.base.domains.get(DOMAIN))
-            adds = numbered(adds, taken_ids, since.version + 1)
+            adds = numbered(adds, taken_ids, since.version + 1, highest_row_id(self.base.files))
         return Draft(info, [*removes, *adds])
 
     def _decide(self, since: Since) -> None:

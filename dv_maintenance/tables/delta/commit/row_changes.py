@@ -33,7 +33,7 @@ from dv_maintenance.tables.delta.log.bulk import dv_id
 from dv_maintenance.tables.delta.log.segment import read_commit
 from dv_maintenance.tables.delta.rows.clustering import clustering_columns
 from dv_maintenance.tables.delta.rows.layout import file_tags
-from dv_maintenance.tables.delta.rows.row_tracking import DOMAIN, assigns_row_ids, numbered
+from dv_maintenance.tables.delta.rows.row_tracking import DOMAIN, assigns_row_ids, highest_row_id, numbered
 from dv_maintenance.tables.delta.rows.schema import partition_physical_names
 from dv_maintenance.tables.delta.rows.stats import stats_json
 from dv_maintenance.tables.delta.rows.tasks import dv_ref, log_path
@@ -156,7 +156,7 @@ class _Commit:
         info = operation_info(self.base, self.name, self.operation.get("parameters", {}), metrics, blind=False)
         if assigns_row_ids(self.base.protocol, self.base.metadata):
             taken_ids = since.domains.get(DOMAIN, self.base.domains.get(DOMAIN))
-            added = numbered(added, taken_ids, since.version + 1)
+            added = numbered(added, taken_ids, since.version + 1, highest_row_id(self.base.files))
         return Draft({**info, "isolationLevel": self._isolation()}, [*removes, *smaller, *added, *change_files])
 
     def _own_metrics(self, outcome: ChangesOutcome) -> dict[str, int]:

@@ -12,6 +12,7 @@ import numpy as np
 import orjson
 import pyarrow.compute as pc
 
+from dv_maintenance.errors import DamagedTableError
 from dv_maintenance.files.arrays import combined, flags, numbers
 from dv_maintenance.remedies import run
 from dv_maintenance.tables.delta.features import NO_SCHEMA, stamps
@@ -20,6 +21,7 @@ from dv_maintenance.tables.delta.log.checksum import contradicted, read_checksum
 from dv_maintenance.tables.delta.log.pointer import POINTER
 from dv_maintenance.tables.delta.log.segment import LOG, commit_path, read_commits
 from dv_maintenance.tables.delta.rows.partitions import partition_columns, spelling_of
+from dv_maintenance.tables.delta.rows.row_tracking import DOMAIN, assigns_row_ids, high_water_mark, highest_row_id
 from dv_maintenance.tables.fsck import LogFault, Repair
 from dv_maintenance.tables.model import NULL_PARTITION
 from dv_maintenance.tables.partition_values import sql_type
@@ -172,6 +174,7 @@ def strict_faults(storage: Storage, snapshot: DeltaSnapshot, name: str) -> Itera
     yield from _in_the_way(storage, commit_path(snapshot.version + 1))
     yield from _checksum(storage, snapshot, commits)
     yield from _stamps(snapshot, commits)
+    yield from _row_ids(snapshot)
     yield from _protocol(snapshot, name)
     yield from _schema(snapshot)
 
@@ -268,6 +271,28 @@ def _stamps(snapshot: DeltaSnapshot, commits: _Commits) -> Iterator[LogFault]:
         how = "Write a checkpoint; it ends when the commit is old enough to be cleaned up."
         again = Repair(how, run("checkpoint", snapshot.table), "Nothing.")
         yield LogFault(where, _UNSTAMPED, effect, again)
+
+
+def _row_ids(snapshot: DeltaSnapshot) -> Iterator[LogFault]:
+    """Protocol: Row Tracking, "Writer Requirements"."""
+    if not assigns_row_ids(snapshot.protocol, snapshot.metadata):
+        return
+    used = highest_row_id(snapshot.files)
+    try:
+        mark = high_water_mark(snapshot.domains.get(DOMAIN))
+    except DamagedTableError as damage:
+        said = damage.message
+    else:
+        if mark >= used:
+            return
+        said = f"the domain {DOMAIN} {'is missing' if mark < 0 else f'ends at the row id {mark}'}"
+    how = "Run a purge or an update that writes a file: the domain in its commit covers all row ids."
+    yield LogFault(
+        LOG,
+        f"{said}, although row ids up to {used} are in use",
+        "New rows get the ids of others: row tracking no longer tells them apart.",
+        Repair(how, None, "Nothing. Rows that were added since keep ids that others have."),
+    )
 
 
 def _protocol(snapshot: DeltaSnapshot, name: str) -> Iterator[LogFault]:

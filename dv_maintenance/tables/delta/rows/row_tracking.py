@@ -12,8 +12,11 @@ from dataclasses import dataclass
 from typing import Final
 
 import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from dv_maintenance.errors import DamagedTableError
+from dv_maintenance.files.arrays import integer
 from dv_maintenance.tables.delta.log.actions import Action, Metadata, Protocol
 
 DOMAIN: Final = "delta.rowTracking"
@@ -59,16 +62,25 @@ def stored_columns(protocol: Protocol, metadata: Metadata) -> StoredColumns | No
     return StoredColumns(names[0], names[1], ids)
 
 
-def numbered(adds: Sequence[Action], configuration: str | None, version: int) -> list[Action]:
+def highest_row_id(files: pa.Table) -> int:
+    """The highest row id that follows from the base of a live file; -1 if none has one. ``files``: schema FILES."""
+    rows = pc.max_element_wise(pc.fill_null(files["physical_rows"], integer(1)), integer(1))
+    found = pc.max(pc.add(files["base_row_id"], rows)).as_py()
+    return -1 if found is None else int(found) - 1
+
+
+def numbered(adds: Sequence[Action], configuration: str | None, version: int, used: int = -1) -> list[Action]:
     """New files with row ids of their own, followed by the domain metadata that records them as taken.
 
-    ``version`` commits the files. ``configuration``: that of DOMAIN at the version before.
+    ``version`` commits the files. ``configuration``: that of DOMAIN at the version before. ``used``: the highest row id
+    of live files, in case the domain is lost: checkpoints of early releases of delta-kernel-rs leave out all domains
+    (https://github.com/delta-io/delta-kernel-rs/issues/1716).
 
     Raises
     ------
     DamagedTableError : the high-water mark can't be read, or the statistics of a file have no ``numRecords``.
     """
-    mark = _high_water_mark(configuration)
+    mark = max(high_water_mark(configuration), used)
     made: list[Action] = []
     for action in adds:
         add = action["add"]
@@ -83,8 +95,11 @@ def numbered(adds: Sequence[Action], configuration: str | None, version: int) ->
     return made
 
 
-def _high_water_mark(configuration: str | None) -> int:
-    """The highest row id assigned so far; -1 before the first."""
+def high_water_mark(configuration: str | None) -> int:
+    """The highest row id assigned so far; -1 before the first. ``configuration``: that of DOMAIN.
+
+    Raises DamagedTableError if it can't be read.
+    """
     if configuration is None:
         return -1
     try:
