@@ -150,6 +150,7 @@ def _read(
     rows_of = count if source.rows is None else source.rows
     if count is not None and rows_of is not None and count != rows_of:
         if source.exact_rows:
+            found.columns.clear()  # it can't be opened, whatever its columns
             reason = f"its footer counts {count:,} rows, the log says {rows_of:,}"
             found.faults.append(Fault(path, kind, ROWS, reason, own))
         else:

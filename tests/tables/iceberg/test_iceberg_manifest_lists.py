@@ -96,3 +96,15 @@ def test_a_manifest_that_is_listed_twice_counts_once(tmp_path: Path) -> None:
     assert ids(tmp_path) == [1, 2, 3, 4, 6]
     paths = [record["manifest_path"] for record in records_of(newest_list(builder))]
     assert len(set(paths)) == len(paths)
+
+
+def test_a_wrong_row_count_is_one_finding(tmp_path: Path) -> None:
+    """As ClickHouse wrote them (https://github.com/ClickHouse/ClickHouse/pull/118942)."""
+    builder = IcebergBuilder(tmp_path)
+    builder.create({"id": "long"})
+    builder.append(pa.table({"id": [1, 2]}))
+    (only,) = load_snapshot(builder.layout).files.to_pylist()
+    entry = {"134": 0, "100": only["path"], "101": "PARQUET", "102": {}, "103": 9, "104": only["size"]}
+    builder.commit("overwrite", removed={only["path"]}, added=[entry])
+    (fault,) = fsck(open_table(str(tmp_path)), deep=True).damage
+    assert fault.reason == "its footer counts 2 rows, the log says 9"
