@@ -100,8 +100,8 @@ def list_faults(layout: Layout, snapshot: IcebergSnapshot) -> Iterator[LogFault]
 
 
 _LIST_AGAIN: Final = Repair(
-    "Run a purge, delete or update that changes any row: its commit lists the manifests anew. Don't rewrite them with "
-    "Iceberg's own procedure before: it goes by the list.",
+    "Run a purge, delete or update that changes any row: its commit writes the list again. Don't rewrite the manifests "
+    "with Iceberg's own procedure before: it goes by the list.",
     None,
     "Nothing.",
 )
