@@ -51,6 +51,22 @@ def test_plain_types(text: str, type: pa.DataType) -> None:
     assert parsed.nullable == ("NOT NULL" not in text)
 
 
+@pytest.mark.parametrize(
+    ("text", "nullable"),
+    [
+        ("MAP<STRING NOT NULL, BIGINT>", True),
+        ("MAP<STRING NOT NULL, BIGINT> NOT NULL", False),
+        ("MAP NOT NULL", False),
+        ("MAP", True),
+    ],
+)
+def test_a_nested_type_may_spell_its_parts(text: str, nullable: bool) -> None:
+    """As pypaimon 2.0 wrote it (https://github.com/ClickHouse/ClickHouse/issues/115042)."""
+    parsed = parse_type({"type": text, "key": "STRING NOT NULL", "value": "BIGINT"})
+    assert (parsed.root, parsed.nullable) == ("MAP", nullable)
+    assert arrow_type(parsed) == pa.map_(pa.string(), pa.int64())
+
+
 def test_nested_types() -> None:
     row = {
         "type": "ROW NOT NULL",

@@ -95,8 +95,9 @@ def parse_type(body: Any, depth: int = 0) -> DataType:
         return _plain(body)
     if not isinstance(body, dict) or not isinstance(body.get("type"), str):
         raise DamagedTableError(f"{str(body)[:100]!r} is not a type")
-    root, _, rest = body["type"].strip().partition(" ")
-    nullable = not rest
+    # pypaimon 2.0 wrote the parts into it, too: MAP<STRING NOT NULL, BIGINT>. Paimon goes by how it begins.
+    text = body["type"].strip()
+    root, nullable = re.split("[ <]", text, maxsplit=1)[0], not text.endswith("NOT NULL")
     match root:
         case "ARRAY" | "MULTISET":
             parts = [Field(-1, "element", parse_type(body.get("element"), depth + 1))]
