@@ -437,3 +437,19 @@ def test_files_without_the_value_of_a_partition_column(tmp_path: Path) -> None:
     edited(root, 1, "add", lambda each: each["partitionValues"].update(shop="x"))
     edited(root, 1, "add", lambda each: each["partitionValues"]["day"] or each["partitionValues"].pop("day"))
     assert fsck(table).clean
+
+
+def test_a_commit_that_lost_its_actions_is_found(root: Path) -> None:
+    """The file system kept the name of the newest commit, but not its bytes (ClickHouse/ClickHouse#111738)."""
+    commit = root / "_delta_log" / f"{1:020d}.json"
+    text = commit.read_bytes()
+    commit.write_bytes(b"")
+    assert ids(root) == list(range(10))  # the deletion is gone, and no reader says so
+    (fault,) = fsck(open_table(str(root))).damage
+    assert fault.path == f"_delta_log/{commit.name}"
+    assert "holds no action" in fault.reason
+    commit.write_bytes(text)
+    assert not fsck(open_table(str(root))).damage
+    commit.write_bytes(b"")
+    checkpoint(open_table(str(root)))
+    assert not fsck(open_table(str(root))).damage

@@ -52,6 +52,7 @@ class _Commits:
     statistics : by file, the commit with its last statistics if they are not a JSON object.
     uncountable : by file, the commit with its last statistics if their row count is beyond 64 bits.
     changed : the last commit with a ``metaData`` and with a ``protocol``.
+    empty : commits without any action.
     added : by file, the last commit that adds it. ``removed``: by file, the last commit that removes a logical file
         of it that was not live, and adds none.
     """
@@ -63,11 +64,14 @@ class _Commits:
         self.statistics: dict[str, str] = {}
         self.uncountable: dict[str, str] = {}
         self.changed: dict[str, int] = {}
+        self.empty: list[str] = []
         self.added: dict[str, int] = {}
         self.removed: dict[str, int] = {}
         self._live: dict[str, set[str | None]] = {}  # vectors of each file that these commits add
         for file, actions in read_commits(storage, snapshot.segment.commits):
             self._take(file.path, file.end, actions)
+            if not actions and file.start == file.end:
+                self.empty.append(file.path)
 
     def _take(self, where: str, version: int, actions: list[Action]) -> None:
         for kind, fields in _REQUIRED.items():
@@ -154,6 +158,14 @@ def strict_faults(storage: Storage, snapshot: DeltaSnapshot, name: str) -> Itera
         again = Repair("Correct the numbers in the log.", run("recount", name), "Nothing.")
         yield LogFault(commits.uncountable[path], f"{path} has more rows than 64 bits can count", _CANT_OPEN, again)
         break
+    for where in commits.empty:
+        how = "Put it back from a backup before a vacuum deletes its files. If it did nothing, write a checkpoint."
+        yield LogFault(
+            where,
+            "holds no action, as after a power failure",
+            "Readers take it for a commit that changed nothing: if it added rows, they don't see them.",
+            Repair(how, run("checkpoint", name), "What that commit did, if it is not put back."),
+        )
     yield from _spellings(snapshot, name)
     yield from _left_out(snapshot, commits, name)
     for path in snapshot.duplicate_paths:
