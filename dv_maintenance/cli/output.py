@@ -214,16 +214,40 @@ def read_file(path: str | None) -> str | None:
 
 
 def write_file(path: str, text: str) -> None:
-    """Raises UsageError if the file can't be written."""
+    """Write a file. It appears whole or not at all, also in place of an older one. Raises UsageError if it can't be
+    written.
+    """
+    import tempfile
+    from contextlib import suppress
+
     from dv_maintenance.errors import UsageError
     from dv_maintenance.tables.nested import check_outside_tables
 
     check_outside_tables(path)
+    target = os.path.realpath(path)
     try:
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(text)
+        if os.path.exists(path) and not (os.path.isfile(path) and os.access(os.path.dirname(target), os.W_OK)):
+            with open(path, "w", encoding="utf-8") as file:  # a pipe; or a file in a folder of somebody else
+                file.write(text)
+            return
+        handle, temporary = tempfile.mkstemp(prefix=".", dir=os.path.dirname(target))
+        try:
+            with open(handle, "w", encoding="utf-8") as file:
+                file.write(text)
+            os.chmod(temporary, os.stat(target).st_mode & 0o777 if os.path.exists(target) else 0o666 & ~_umask())
+            os.replace(temporary, target)
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(temporary)
+            raise
     except OSError as error:
         raise UsageError(f"cannot write {path}: {error.strerror}", next_step="choose another file") from error
+
+
+def _umask() -> int:
+    now = os.umask(0)
+    os.umask(now)
+    return now
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[Any]], *, left: int | Container[int] = 1) -> str:

@@ -56,6 +56,7 @@ _CODES: Final[Mapping[str, str | Remedy]] = {
     "InvalidAccessKeyId": "check the access key and the endpoint: the store does not know the key",
     "SignatureDoesNotMatch": "check the secret key",
 }
+_RENAME: Final = "rename the folder or the file"
 _ERRNO: Final = {
     errno.EROFS: "mount the file system for writing",
     errno.EACCES: "check the permissions of this user on the folder",
@@ -119,6 +120,8 @@ def _of_client(text: str) -> Diagnosis | None:
             f"unknown storage option {key!r}",
             "check its spelling; obstore's documentation lists the options of each store",
         )
+    if illegal := _first(r'Encountered illegal character sequence "([^"]{1,20})" whilst parsing path', text):
+        return Diagnosis(f"the path has {illegal!r}, which the storage library does not take", _RENAME, permanent=True)
     if scheme := _first(r'Unable to recognise URL "([A-Za-z][A-Za-z0-9+.-]*):', text):
         no_bucket = scheme in {"s3", "s3a", "gs", "az", "abfs", "abfss", "http", "https"}
         return Diagnosis("the URI names no bucket" if no_bucket else f"{scheme}:// is not supported", _SCHEMES)

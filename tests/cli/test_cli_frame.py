@@ -238,6 +238,14 @@ def test_a_full_disk_takes_no_result(options: str, orders: Path) -> None:
     assert done.stderr.startswith(f"dvm: {orders}: the result could not be printed: No space left on device")
     assert done.stderr.count("\n") == 1
     assert ended("dvm health nowhere 2> /dev/full", orders).returncode == 2
+    plan = orders.parent / "plan.json"
+    plan.write_text("old")
+    done = ended(f"ulimit -f 0; dvm plan $T -o {plan}", orders)
+    assert (done.returncode, plan.read_text()) == (2, "old")
+    assert "cannot write" in done.stderr
+    assert '"steps"' in ended(f"dvm plan $T -o {plan} && dvm plan $T -o /dev/stdout", orders).stdout
+    assert '"steps"' in plan.read_text()
+    assert sorted(each.name for each in orders.parent.iterdir()) == ["dvm.py", "orders", "plan.json"]
     done = ended("ulimit -f 0; dvm read $T -o rows.parquet", orders)
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
     assert "cannot write rows.parquet: File too large. Next: free some space" in done.stderr

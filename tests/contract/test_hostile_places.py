@@ -22,6 +22,15 @@ def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return "t"
 
 
+def test_a_character_that_the_storage_library_does_not_take(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It said ValueError, and to check the network."""
+    (tmp_path / "a\nb").mkdir()
+    deltalake.write_deltalake(tmp_path / "t", pa.table({"id": [1]}))
+    (tmp_path / "t").rename(tmp_path / "a\nb" / "t")
+    assert main(["checkpoint", str(tmp_path / "a\nb" / "t")]) == 1
+    assert r"the path has '\n', which the storage library does not take. Next: rename" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
