@@ -75,6 +75,9 @@ def _run(argv: Sequence[str]) -> int:
             if (refused := out_of_resources(error)) is not None:
                 out.failure(refused)
                 return refused.exit_code
+            if isinstance(error, FileNotFoundError):
+                out.failure(_gone(error, table if isinstance(table, str) else None))
+                return 1
             out.unexpected(error)
             return 1
         return code
@@ -126,6 +129,17 @@ def _start_fast() -> None:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     gc.set_threshold(100_000, 50, 50)
     atexit.register(gc.freeze)
+
+
+def _gone(error: FileNotFoundError, table: str | None) -> DvMaintenanceError:
+    """The error for a file that vanished while a verb worked."""
+    what = " ".join(str(error).partition("\n\nDebug source")[0].split())
+    return DvMaintenanceError(
+        f"a file is gone that was there before: {what}",
+        table=table,
+        done="unknown; dvm history TABLE lists the commits",
+        next_step="see whether somebody deletes files of the table, or has dropped it; then run again",
+    )
 
 
 def _trace_if_debugging(out: Output) -> None:

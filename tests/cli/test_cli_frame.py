@@ -116,6 +116,16 @@ def test_exit_codes(
     assert len(err.strip().splitlines()) == 1
 
 
+def test_a_file_that_vanishes(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """As when somebody drops the table while it is purged."""
+    fail_with(FileNotFoundError("Object at location /t/a not found\n\nDebug source:\nNotFound"), monkeypatch)
+    code, out, err = run(capsys, "health", "t", "--json")
+    assert (code, json.loads(out)["done"]) == (1, "unknown; dvm history TABLE lists the commits")
+    assert err.startswith(
+        "dvm: t: a file is gone that was there before: Object at location /t/a not found. Done so far"
+    )
+
+
 def test_errors_that_quote_a_secret_lose_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
