@@ -7,7 +7,7 @@ the new rows.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from dv_maintenance.errors import ConflictError
 from dv_maintenance.tables.delta.load import load_snapshot
@@ -17,6 +17,8 @@ from dv_maintenance.tables.delta.log.segment import commit_path
 if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
     from dv_maintenance.tables.delta.snapshot import DeltaSnapshot
+
+_SECOND: Final = 1000  # some stores list milliseconds, but say only seconds of a single object
 
 
 def check_same_table(storage: Storage, known: DeltaSnapshot) -> None:
@@ -32,7 +34,8 @@ def check_same_table(storage: Storage, known: DeltaSnapshot) -> None:
     if isinstance(storage, RatifiedStorage):
         return
     read, found = known.segment, storage.info(commit_path(known.version))
-    if found is not None and (found.size, found.modified) == (read.size, read.modified):
+    seconds = read.modified // _SECOND * _SECOND
+    if found is not None and found.size == read.size and found.modified in (read.modified, seconds):
         return
     if load_snapshot(storage).metadata.id != known.metadata.id:
         raise ConflictError(
