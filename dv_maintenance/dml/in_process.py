@@ -8,7 +8,7 @@ Spark, because they need a time zone, and so are floats, because Arrow compares 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import date
@@ -51,6 +51,7 @@ _UNDERSTOOD: Final = (
 
 # What Spark's parser may read differently: other quotes, escapes, comments, parameters, a lone !, a second statement.
 _ODD: Final = re.compile(r"""["\\$;{@:]|--|/\*|!(?!=)""")
+_CASES: Final = "spark.sql.caseSensitive"
 _INTEGER: Final = re.compile(r"[0-9]{1,18}")
 _DECIMAL: Final = re.compile(r"[0-9]{1,18}(\.[0-9]{1,18})?")
 _DATE: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
@@ -82,11 +83,34 @@ def predicate_here(
             )
         return predicate
     predicate = exact_predicate(sql, snapshot.schema)
-    if predicate is None:
+    if predicate is None or (_tells_cases_apart(engine) and not _spelt_alike(sql, snapshot.schema.names)):
         return None
     files = files_that_may_match(table, snapshot, predicate).files
     limit = engine.in_process if isinstance(engine, AutoEngine) else IN_PROCESS
     return predicate if (pc.sum(files["size"]).as_py() or 0) <= limit else None
+
+
+def _tells_cases_apart(engine: SparkSession | Engine) -> bool:
+    """Whether names of another case are other names to Spark. Of an engine without a session, what it will start with
+    decides.
+    """
+    from dv_maintenance.engine.spark import SparkEngine
+
+    engine = engine.spark if isinstance(engine, AutoEngine) else engine
+    if isinstance(engine, SparkEngine):
+        found = engine.setting(_CASES)
+    else:
+        conf = getattr(engine, "conf", None)  # a session's
+        found = None if conf is None else conf.get(_CASES)
+    return found is not None and found.lower() == "true"
+
+
+def _spelt_alike(sql: str, names: Collection[str]) -> bool:
+    """Whether a condition that ``exact_predicate`` knows spells all columns as the table does."""
+    import sqlglot
+
+    tree = sqlglot.parse_one(sql, dialect="spark")
+    return {each.name for each in tree.find_all(sqlglot.exp.Column)} <= {*names}
 
 
 def exact_predicate(sql: str, schema: pa.Schema) -> Predicate | None:

@@ -214,6 +214,19 @@ def test_auto_starts_no_spark_for_little_work(tmp_path: Path) -> None:
             delete(backend.open(), engine, where)
 
 
+@pytest.mark.parametrize("wrap", [AutoEngine, lambda engine: engine])
+def test_sessions_that_tell_cases_apart(tmp_path: Path, wrap: Any) -> None:
+    """Spark does not find a column of another case there."""
+    backend = DeltaBackend(str(tmp_path / "t"))
+    backend.create()
+    backend.append("a", [(1, "a", "x"), (2, "a", "y")])
+    engine = wrap(NoSpark(conf={"spark.sql.caseSensitive": "true"}))
+    assert delete(backend.open(), engine, "id = 1 AND v = 'x'").rows_deleted == 1
+    with pytest.raises(pytest.fail.Exception, match="Spark was started"):
+        delete(backend.open(), engine, "id = 2 AND V = 'y'")
+    assert delete(backend.open(), wrap(NoSpark()), "id = 2 AND V = 'y'").rows_deleted == 1
+
+
 def test_the_verbs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     place = str(tmp_path / "t")
     DeltaBuilder(place).create(ROWS.schema, properties={"delta.columnMapping.mode": "name"}).append(ROWS)

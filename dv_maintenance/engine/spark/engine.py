@@ -98,6 +98,11 @@ class SparkEngine:
                 self._started = True
             return self._session
 
+    def setting(self, name: str) -> str | None:
+        """A setting of the session, or of the one that would be started; ``None``: Spark's default."""
+        session = self._session
+        return self._conf.get(name) if session is None else session.conf.get(name, None)
+
     @property
     def slots(self) -> int | None:
         """The cores of the session, or of the local master before it has started. A Connect session has no number."""
