@@ -1,6 +1,6 @@
 """Whether a table is still the one that was read, or another was created at its place meanwhile.
 
-A job that builds a table anew (drop, create, insert) often ends at the same version number. What was decided for the
+A job that rebuilds a table (drop, create, insert) often ends at the same version number. What was decided for the
 old table must not reach the new one: its commits would name files that are not there, and its checkpoints would hide
 the new rows.
 """
