@@ -191,8 +191,9 @@ def test_a_reader_that_leaves_early_is_no_failure(options: list[str], tmp_path: 
 def test_signals_end_it_in_order(number: signal.Signals, code: int, tmp_path: Path) -> None:
     script = (
         "import signal, sys, threading; from dv_maintenance.cli import main, parser\n"
-        # If the tests run as a background job, the shell ignores SIGINT for them and for their children.
-        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        # If the tests run as a background job, the shell ignores SIGINT for them and for their children. Tests before
+        # this one may have left SIGTERM ignored.
+        "signal.signal(signal.SIGINT, signal.default_int_handler); signal.signal(signal.SIGTERM, signal.SIG_DFL)\n"
         "def verb(args, out):\n"
         "    print('ready', file=sys.stderr, flush=True); threading.Event().wait(30); return 0\n"
         "parser._load = lambda path: verb\n"

@@ -23,6 +23,7 @@ from dv_maintenance.maintenance.execution.apply import purge
 from dv_maintenance.maintenance.health import health
 from dv_maintenance.maintenance.vacuum import vacuum
 from dv_maintenance.tables.guard import VacuumRequest
+from dv_maintenance.units import epoch_millis
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,6 +37,11 @@ EVOLVING = {
     "snapshot.num-retained.min": "1",
 }
 FORMATS = ["parquet", "orc", "avro"]
+
+
+def of_all_that_expired() -> VacuumRequest:
+    """In a moment: the snapshot before one of this very millisecond has not expired."""
+    return VacuumRequest(retention=0, allow_short_retention=True, now=epoch_millis() + 1000)
 
 
 @pytest.fixture
@@ -94,7 +100,7 @@ def test_data_evolution(pypaimon: PyPaimon, path: Path, parted: bool, blob: bool
         assert counts.physical_rows - counts.deleted_rows == len(theirs)
     assert table.snapshot().parts.num_rows
     whole = pypaimon("rows", path)
-    vacuum(table, VacuumRequest(retention=0, allow_short_retention=True))
+    vacuum(table, of_all_that_expired())
     assert len(list(path.glob("snapshot/snapshot-*"))) == 1
     same(pypaimon("rows", path), whole)
     append()
@@ -113,7 +119,7 @@ def test_data_evolution(pypaimon: PyPaimon, path: Path, parted: bool, blob: bool
     update()
     same(our_rows(path, None, list(COLUMNS)), pypaimon("rows", path, columns=list(COLUMNS)))
     whole = pypaimon("rows", path)
-    vacuum(table, VacuumRequest(retention=0, allow_short_retention=True))
+    vacuum(table, of_all_that_expired())
     same(pypaimon("rows", path), whole)
 
 
@@ -172,7 +178,7 @@ def test_append_tables_are_maintained(pypaimon: PyPaimon, path: Path, spark: Spa
     more = [{"id": 100, "p": "z", "a": "new", "b": 1}]
     pypaimon("append", path, columns=COLUMNS, rows=more)
     delete(table, spark, "id = 1")
-    vacuum(table, VacuumRequest(retention=0, allow_short_retention=True))
+    vacuum(table, of_all_that_expired())
     assert len(list(path.glob("snapshot/snapshot-*"))) == 1
     rows = [row for row in [*rows, *more] if row["id"] != 1]
     same(pypaimon("rows", path), rows)
