@@ -52,6 +52,7 @@ class RollingWriter:
         self._file: NewFile | None = None
         self._begun: list[str] = []
         self._finished: list[OutputFile] = []
+        self._rows_left = [*reversed(task.file_rows)]  # of the files to come, that of the current file last
         self._plain = pa.schema([pa.field(each.name, each.type) for each in schema])
         self._sums = self._new_sums()
 
@@ -61,6 +62,22 @@ class RollingWriter:
         footer : of the source; ``None`` if it is not Parquet. A new file uses the encodings of its first source.
         origins : see ``Projection``.
         """
+        if not self._task.file_rows:
+            self._append(batch, footer, origins)
+            return
+        while batch.num_rows:
+            if not self._rows_left:
+                raise VerificationError(f"task {self._task.id} read more rows than its new files should have")
+            part = batch.slice(0, self._rows_left[-1])
+            self._append(part, footer, origins)
+            self._rows_left[-1] -= part.num_rows
+            if not self._rows_left[-1]:
+                self._rows_left.pop()
+                if self._file is not None:
+                    self._end(self._file)
+            batch = batch.slice(part.num_rows)
+
+    def _append(self, batch: pa.RecordBatch, footer: Any, origins: Mapping[str, int]) -> None:
         if not batch.num_rows:
             return
         if self._file is not None and not self._file.accepts(footer, origins):
@@ -70,14 +87,14 @@ class RollingWriter:
             self._file.accepts(footer, origins)
         if self._sums is not None:
             self._sums.add(batch)
-        if self._file.add(batch):
+        if self._file.add(batch) and not self._task.file_rows:
             self._end(self._file)
 
     def examine(self, source: SourceFile, reader: Reader) -> Copies | None:
         """The row groups of a source that may be copied, see :meth:`copy`; ``None`` if there are none. To be called
         for each source, before its first batch.
         """
-        return self._format.examine(source, reader)
+        return None if self._task.file_rows else self._format.examine(source, reader)
 
     def takes(self, copies: Copies) -> bool:
         """Whether row groups of a source can be copied to the current file, or there is none yet."""

@@ -242,6 +242,10 @@ class Snapshot:
         """
         return None
 
+    def new_files(self) -> npt.NDArray[np.int64] | None:
+        """How many new files the rewrite of each file alone takes; ``None``: as many as their sizes ask for."""
+        return None
+
     def barred(self) -> Mapping[str, npt.NDArray[np.bool_]]:
         """Reason -> whether it keeps each file from being rewritten for now. A file has one reason at most."""
         return {}

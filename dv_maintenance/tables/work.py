@@ -155,6 +155,7 @@ class RewriteTask:
     """Read the live rows of the sources, in order, and write them below ``output_uri``. A pure function of storage.
 
     target_bytes : size at which the writer starts the next file.
+    file_rows : rows of each new file, in order, whatever its size; none: ``target_bytes`` decides.
     file_name : template of a new file's name, with ``{uuid}`` (required), ``{task}``, ``{codec}`` and
         ``{number}``, that of the file among those of its task.
     stats_columns : leaf columns, as tuples of field names, whose statistics the result reports.
@@ -178,6 +179,7 @@ class RewriteTask:
     format: str = "parquet"
     compression_required: bool = True
     bytes_have_order: bool = True
+    file_rows: tuple[int, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         # Not ``asdict``: it would copy all that the scan refers to.
@@ -188,7 +190,8 @@ class RewriteTask:
         columns = tuple(tuple(column) for column in body["stats_columns"])
         order_by = tuple(tuple(column) for column in body["order_by"])
         scan = ScanTask.from_json(body["scan"])
-        return cls(**{**body, "scan": scan, "stats_columns": columns, "order_by": order_by})
+        typed = {"scan": scan, "stats_columns": columns, "order_by": order_by, "file_rows": tuple(body["file_rows"])}
+        return cls(**{**body, **typed})
 
 
 @dataclass(frozen=True, slots=True)

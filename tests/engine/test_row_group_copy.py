@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import math
 from dataclasses import replace
 from decimal import Decimal
 from typing import Any
+from urllib.parse import unquote
 
 import duckdb
 import numpy as np
@@ -28,7 +30,7 @@ from dv_maintenance.errors import DamagedTableError, VerificationError
 from dv_maintenance.files.parquet_footer import footer_bytes
 from dv_maintenance.files.parquet_groups import Footer
 from dv_maintenance.storage import Storage
-from dv_maintenance.tables.work import ColumnStats
+from dv_maintenance.tables.work import ColumnStats, RewriteTask
 
 GROUP = 100
 GROUPS = 6
@@ -527,3 +529,20 @@ def test_stores_that_are_no_disk(lake: Any, monkeypatch: pytest.MonkeyPatch) -> 
     assert result.details["row_groups_copied"] == 3
     left = pa.concat_tables([table.slice(0, 1), table.slice(2)])
     assert lake.read(result.outputs[0].uri).column("i").to_pylist() == left.column("i").to_pylist()
+
+
+def test_nothing_is_copied_beyond_the_end_of_a_file(lake: Any) -> None:
+    """Files of given numbers of rows, whatever their size."""
+    table = EVERYTHING.select(["i64", "text"])
+    source = replace(lake.write(table, row_group_size=GROUP), dv=lake.dv(DELETED))
+    counts = (GROUP // 2, 1, len(LIVE) - GROUP // 2 - 1)
+    task = replace(lake.task([source], table.schema), file_rows=counts, target_bytes=1)
+    result = rewrite(RewriteTask.from_json(json.loads(json.dumps(task.to_json()))))
+    assert result.details["row_groups_copied"] == 0
+    assert tuple(output.rows for output in result.outputs) == counts
+    found = [
+        row for output in result.outputs for row in rows(read_pyarrow(unquote(output.uri.removeprefix("file://"))))
+    ]
+    assert found == rows(table.take(LIVE))
+    with pytest.raises(VerificationError, match="more rows than its new files should have"):
+        rewrite(replace(task, file_rows=counts[:2]))

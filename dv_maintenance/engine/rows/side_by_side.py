@@ -86,11 +86,15 @@ def parts_of(source: SourceFile) -> tuple[SourceFile, ...]:
 @contextmanager
 def open_parts(source: SourceFile, task: ScanTask, storage: Storage) -> Iterator[SideBySide]:
     """Open the files that hold the rows of ``source``; each is checked. Raises as ``scan.open_source``."""
+
+    def task_of(part: SourceFile) -> ScanTask:
+        own: pa.Schema = part.schema
+        return ScanTask(
+            (part,), pa.schema([task.schema.field(name) for name in own.names], own.metadata), task.match_by
+        )
+
     from dv_maintenance.engine.scan import open_source
 
     with ExitStack() as opened:
-        parts = [
-            opened.enter_context(open_source(part, ScanTask((part,), part.schema, task.match_by), storage))
-            for part in parts_of(source)
-        ]
+        parts = [opened.enter_context(open_source(part, task_of(part), storage)) for part in parts_of(source)]
         yield SideBySide(source.uri, parts, task.schema)

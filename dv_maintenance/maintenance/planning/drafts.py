@@ -81,6 +81,7 @@ def draft_steps(snapshot: Snapshot, facts: FileFacts, why: Codes, policy: Policy
     # Files that are in the plan for their size only: alone, they are left as they are.
     merged = why == SMALL
     merged[np.flatnonzero(why == PAID)] = ~facts.has_dv[np.flatnonzero(why == PAID)]
+    alone = snapshot.new_files()
     steps: list[Draft] = []
     few, large = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     for rows, ordered in _groups(snapshot, facts, why, merged):
@@ -98,7 +99,8 @@ def draft_steps(snapshot: Snapshot, facts: FileFacts, why: Codes, policy: Policy
                     few.append(kept)
                 else:
                     live_bytes = int(facts.live_bytes[kept].sum())
-                    steps.append(_draft("rewrite", kept, facts, _files_after(live_bytes, target)))
+                    files_after = max(_files_after(live_bytes, target), 0 if alone is None else int(alone[kept].sum()))
+                    steps.append(_draft("rewrite", kept, facts, files_after))
     return Drafts(steps, np.concatenate(few), np.concatenate(large))
 
 

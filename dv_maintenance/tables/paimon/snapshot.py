@@ -21,7 +21,6 @@ from dv_maintenance.tables.paimon.log.manifests import Live, live_entries, no_en
 from dv_maintenance.tables.paimon.log.refs import tagged
 from dv_maintenance.tables.paimon.log.schema import Schema, newest_schema, read_schema
 from dv_maintenance.tables.paimon.log.snapshots import SnapshotFile, load_snapshot_file
-from dv_maintenance.tables.paimon.rows import evolution
 from dv_maintenance.tables.paimon.rows.evolution import anchors, grouped
 from dv_maintenance.tables.paimon.rows.files import counted, files_table, match, visible
 from dv_maintenance.tables.paimon.rows.partitions import Partition, Partitions
@@ -69,18 +68,23 @@ class PaimonSnapshot(Snapshot):
         return sum(int(each.get_total_buffer_size()) for each in tables) + _DV_BYTES * len(self.index.dvs)
 
     def units(self) -> Any:
-        """Each file of a primary-key table is rewritten alone; those of a data-evolution table are not."""
+        """Each file of a primary-key or data-evolution table is rewritten alone."""
         alone = self.options.primary_key or self.options.data_evolution
         return -2 - np.arange(self.files.num_rows) if alone else None
 
+    def new_files(self) -> Any:
+        from dv_maintenance.tables.paimon.rows import row_id_ranges
+
+        return row_id_ranges.new_files(self) if self.options.data_evolution else None
+
     def barred(self) -> Mapping[str, Any]:
-        from dv_maintenance.tables.paimon.rows import keyed, rewrite_tasks
+        from dv_maintenance.tables.paimon.rows import keyed, rewrite_tasks, row_id_ranges
 
         if "barred" not in self.derived:
             if self.options.primary_key:
                 found = keyed.barred(self)
             elif self.options.data_evolution:
-                found = evolution.barred(self)
+                found = row_id_ranges.barred(self)
             else:
                 found = rewrite_tasks.barred(self.layout, self)
             self.derived["barred"] = found
@@ -272,7 +276,7 @@ def _over_ratio(files: pa.Table, options: Options) -> list[str]:
         return [
             (
                 f"{count(with_dv.num_rows, 'file')} with deletion vectors that Paimon's compaction keeps, as it keeps "
-                "row ids (data-evolution.enabled): sys.materialize_deletion_vectors applies them"
+                "row ids (data-evolution.enabled): a purge or sys.materialize_deletion_vectors applies them"
             )
         ]
     ratio = delete_ratio(options)

@@ -13,23 +13,19 @@ from dv_maintenance.remedies import Remedy, run
 from dv_maintenance.tables.paimon.features import check_rows_readable
 from dv_maintenance.tables.paimon.log.index_manifest import DELETION_VECTORS
 from dv_maintenance.tables.paimon.rows import keyed, lineage
-from dv_maintenance.tables.paimon.rows.formats import WRITTEN, codec_of, format_of
+from dv_maintenance.tables.paimon.rows.formats import codec_of, why_not_written
 from dv_maintenance.tables.paimon.rows.tasks import check_opened
-from dv_maintenance.tables.paimon.rows.types import parts_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from dv_maintenance.tables.paimon.layout import Layout
-    from dv_maintenance.tables.paimon.rows.types import DataType
     from dv_maintenance.tables.paimon.snapshot import PaimonSnapshot
 
 _UNAWARE: Final = -1
 # Global indexes that name rows by their ids. Readers ignore ids of rows that are gone.
 _BY_ROW_ID: Final = ("btree", "bitmap")
 _SNAPSHOT_VERSION: Final = 3
-_MICROS: Final = 6
-_UNWRITTEN: Final = {"VARIANT": "variants, which may be shredded", "BLOB": "blobs", "VECTOR": "vectors"}
 _COMPACT: Final = "let Paimon do it, in a Spark session with its connector: {}, which also checks the result"
 _NEXT: Final = {
     "delete": "use DELETE in a Spark session with Paimon's connector",
@@ -80,7 +76,7 @@ _WHOLE: Final = {
 
 
 def _moves_rows(snapshot: PaimonSnapshot, operation: str) -> bool:
-    """Whether rows get into new files. A delete writes deletion vectors, and see ``evolution.barred``."""
+    """Whether rows of all files get into new ones. With data evolution, ``row_id_ranges.barred`` says of which."""
     return operation == "rewrite" and not snapshot.options.data_evolution
 
 
@@ -105,24 +101,12 @@ def _reasons(snapshot: PaimonSnapshot, operation: str) -> Iterator[str]:
     kinds = {file.kind for file in snapshot.index.files} - {DELETION_VECTORS, *(() if moves else _BY_ROW_ID)}
     if kinds:
         yield f"a rewrite would have to update its indexes ({', '.join(sorted(kinds))})"
-    for column in snapshot.table_schema.fields if moves else ():
-        if what := next(filter(None, map(_unwritten, parts_of(column.type))), None):
-            yield f"the column {column.name} holds {what}, which this tool does not write"
-    if moves and format_of(snapshot) not in WRITTEN:
-        yield (
-            f"new files of the table must be {format_of(snapshot)}, but this tool writes only Parquet and ORC "
-            "(file.format)"
-        )
+    if moves:
+        yield from why_not_written(snapshot)
     if operation == "delete" and not options.deletion_vectors:
         yield "deletion vectors are not enabled (deletion-vectors.enabled)"
     if snapshot.file is not None and snapshot.file.body.get("version") != _SNAPSHOT_VERSION:
         yield "its snapshots are of an old format"
-
-
-def _unwritten(type: DataType) -> str | None:
-    if type.root.startswith("TIMESTAMP") and type.precision > _MICROS:
-        return "nanoseconds"
-    return _UNWRITTEN.get(type.root)
 
 
 def _has_buckets(snapshot: PaimonSnapshot) -> bool:

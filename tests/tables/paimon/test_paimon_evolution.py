@@ -21,24 +21,27 @@ from test_paimon_scan import rows
 from dv_maintenance.dml.delete import delete
 from dv_maintenance.dv import DeletionVector
 from dv_maintenance.engine.local import LocalEngine
+from dv_maintenance.engine.rewrite import rewrite
 from dv_maintenance.engine.rows.live_rows import LiveRows
 from dv_maintenance.engine.rows.side_by_side import SideBySide, parts_of
 from dv_maintenance.engine.scan import open_source
 from dv_maintenance.engine.span import WHOLE, Span
 from dv_maintenance.engine.splits import plan_splits, scan_split
-from dv_maintenance.errors import DamagedTableError, RefusedError, UnsupportedFeatureError
+from dv_maintenance.errors import DamagedTableError, RefusedError, UnsupportedFeatureError, VerificationError
 from dv_maintenance.maintenance.execution.apply import purge
 from dv_maintenance.maintenance.health import health
 from dv_maintenance.maintenance.planning.plan import purge_plan
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables.model import FileKey
+from dv_maintenance.tables.paimon.rows import row_id_ranges
+from dv_maintenance.tables.paimon.rows.row_id_ranges import live_ranges
 from dv_maintenance.tables.paimon.rows.types import parse_type
 from dv_maintenance.tables.paimon.table import PaimonTable
 from dv_maintenance.tables.paimon.verbs.engine_sql import sources
 from dv_maintenance.tables.predicate import Compare, Predicate
 from dv_maintenance.tables.rows import DeletedRows, RowChanges
 from dv_maintenance.tables.table import Replacement
-from dv_maintenance.tables.work import ScanTask
+from dv_maintenance.tables.work import RewriteBin, ScanTask
 
 COLUMNS = {"id": "BIGINT", "a": "STRING", "b": "BIGINT"}
 OPTIONS = {
@@ -106,7 +109,7 @@ def test_health_counts_rows_once_and_the_bytes_of_all_files(tmp_path: Path) -> N
     assert sizes == {each.name: each.size for each in (anchor, patch, alone)}
 
 
-def test_only_files_without_live_rows_are_purged(tmp_path: Path) -> None:
+def test_files_without_live_rows_are_removed(tmp_path: Path) -> None:
     """With all that have other columns of these rows, unless one of them has other rows as well."""
     written = evolving(tmp_path)
     anchors = [put(written, numbered(range(first, first + 4)), first) for first in range(0, 16, 4)]
@@ -116,17 +119,144 @@ def test_only_files_without_live_rows_are_purged(tmp_path: Path) -> None:
     written.commit("APPEND", add=[wide])
     written.delete({anchors[0]: range(4), anchors[1]: [0], anchors[2]: range(4)})
     table = opened(written)
-    before = rows(written.path, columns=["id", "a"])
+    before = sorted(row["id"] for row in rows(written.path, columns=["id", "a"]))
     plan = purge_plan(table.snapshot())
-    assert [each.path for step in plan.steps for each in step.inputs] == [f"bucket-0/{anchors[0].name}"]
-    assert sorted(each.reason.partition(":")[0] for each in plan.left_alone if each.deleted_rows) == [
-        "a file of blobs or vectors has rows of it and of others",
-        "its live rows would need new row ids (data-evolution.enabled)",
+    removed = [(step.action, [each.path for each in step.inputs]) for step in plan.steps]
+    assert removed == [(act, [f"bucket-0/{anchors[at].name}"]) for act, at in (("remove", 0), ("rewrite", 1))]
+    assert [each.reason.partition(":")[0] for each in plan.left_alone if each.deleted_rows] == [
+        "a file of blobs or vectors has rows of it and of others"
     ]
     report = purge(table, LocalEngine())
     assert report.verified, report.problems
     assert len(table.snapshot().live.entries) == 5
-    assert rows(written.path, columns=["id", "a"]) == before
+    assert sorted(row["id"] for row in rows(written.path, columns=["id", "a"])) == before
+
+
+def purged(written: PaimonWriter) -> list[tuple[int, int]]:
+    """Purge, which changes no row and no id; the first id and the number of rows of each file."""
+    before = with_ids(written)
+    report = purge(opened(written), LocalEngine())
+    assert report.verified, report.problems
+    assert with_ids(written) == before
+    files = opened(written).snapshot().files
+    assert not any(files["deleted_rows"].to_pylist())
+    return sorted(zip(files["first_row_id"].to_pylist(), files["physical_rows"].to_pylist(), strict=True))
+
+
+def with_ids(written: PaimonWriter) -> dict[int, dict[str, Any]]:
+    """The rows by their ids, which are the places in files."""
+    table, found = opened(written), {}
+    snapshot = table.snapshot()
+    for task, first in zip(table.scan_tasks(snapshot), snapshot.files["first_row_id"].to_pylist(), strict=True):
+        with open_source(task.sources[0], task, table.storage) as reader:
+            for live in reader.live():
+                found |= {
+                    first + place: row
+                    for place, row in zip(live.positions().to_pylist(), live.batch.to_pylist(), strict=True)
+                }
+    return found
+
+
+def test_live_rows_keep_their_ids(tmp_path: Path) -> None:
+    """Each range of ids without a gap becomes a file, as new as the newest of those that it replaces."""
+    written = evolving(tmp_path)
+    anchor = put(written, numbered(range(10)), 100)
+    put(written, [{"b": -each} for each in range(10)], 100, ["b"])
+    alone = put(written, numbered(range(10, 14)), 110)
+    written.delete({anchor: [0, 3, 4, 8], alone: [3]})
+    plan = purge_plan(opened(written).snapshot())
+    assert sorted(step.expected.files_after for step in plan.steps) == [1, 3]
+    assert any("rewrite into about 3 new files" in step.reason for step in plan.steps)
+    assert purged(written) == [(101, 2), (105, 3), (109, 1), (110, 3)]
+    files = opened(written).snapshot().files.to_pylist()
+    assert {(row["write_cols"], row["max_sequence"], row["min_sequence"]) for row in files} == {
+        (None, 2, 1),
+        (None, 3, 3),
+    }
+
+
+def test_ranges_are_few_or_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written = evolving(tmp_path)
+    most, more = (put(written, numbered(range(40)), first) for first in (0, 40))
+    written.delete({most: range(1, 19, 2), more: range(1, 21, 2)})
+    plan = purge_plan(opened(written).snapshot())
+    assert [(each.path, step.expected.files_after) for step in plan.steps for each in step.inputs] == [
+        (f"bucket-0/{most.name}", 10)
+    ]
+    (left,) = (each for each in plan.left_alone if each.deleted_rows)
+    assert "too many gaps between their row ids" in left.reason
+    assert "engine-sql" in str(left.reason)
+    monkeypatch.setattr(row_id_ranges, "_BYTES", more.size // 11)
+    assert sorted(step.expected.files_after for step in purge_plan(opened(written).snapshot()).steps) == [10, 11]
+
+
+def test_what_only_paimon_rewrites(tmp_path: Path) -> None:
+    """With the reason, in the plan as well as for a purge of nothing else."""
+
+    def reason(written: PaimonWriter, file: DataFile) -> str:
+        written.delete({file: [1]})
+        with pytest.raises(RefusedError) as caught:
+            purge(opened(written), LocalEngine())
+        return str(caught.value)
+
+    blobs = PaimonWriter(tmp_path / "blobs", {**COLUMNS, "pic": "BLOB"}, options=OPTIONS)
+    file = blobs.append(numbered(range(4)), _FIRST_ROW_ID=0, _WRITE_COLS=["id", "a", "b"])
+    assert "the column pic holds blobs" in reason(blobs, file)
+    before = evolving(tmp_path / "before")
+    assert "no row ids" in reason(before, before.append(numbered(range(4))))
+    avro = PaimonWriter(tmp_path / "avro", COLUMNS, options=OPTIONS | {"file.format": "avro"})
+    assert "must be avro" in reason(avro, put(avro, numbered(range(4)), 0))
+    codec = PaimonWriter(tmp_path / "codec", COLUMNS, options=OPTIONS | {"file.compression": "lzo"})
+    assert "lzo" in reason(codec, put(codec, numbered(range(4)), 0))
+    vectors = evolving(tmp_path / "vectors")
+    file = put(vectors, numbered(range(4)), 0)
+    put(vectors, [{"b": 1}] * 4, 0, ["b"], _FILE_NAME="data-1-0.vector.parquet")
+    assert "blobs or vectors of its rows are in other files" in reason(vectors, file)
+    cast = evolving(tmp_path / "cast")
+    file = put(cast, numbered(range(4)), 0)
+    cast.alter({**COLUMNS, "b": "STRING"})
+    assert "would have to be cast" in reason(cast, file)
+
+
+def test_a_column_changes_while_its_rows_move(tmp_path: Path) -> None:
+    written = evolving(tmp_path)
+    anchor = put(written, numbered(range(4)), 0)
+    written.delete({anchor: [1]})
+    table = opened(written)
+    base = table.snapshot()
+    (row,) = base.files.to_pylist()
+    key = FileKey(row["path"], row["dv_id"])
+    (task,) = table.rewrite_tasks(base, [RewriteBin("1", row["partition"], (key,))], 1 << 20)
+    outputs = rewrite(task).outputs
+    assert [output.rows for output in outputs] == [1, 2]
+    for wrong in (outputs[::-1], outputs[:1]):
+        replacement = Replacement("1", row["partition"], (key,), wrong)
+        with pytest.raises(VerificationError):
+            table.commit(base, [replacement], operation={})
+    put(written, [{"b": -1}] * 4, 0, ["b"])
+    outcome = table.commit(base, [Replacement("1", row["partition"], (key,), outputs, (3,))], operation={})
+    assert outcome.version is None
+    assert "changed columns" in outcome.reason
+    assert [row["b"] for row in rows(written.path)] == [-1] * 3
+
+
+def test_rows_that_go_while_others_move(tmp_path: Path) -> None:
+    """They stay deleted, in the new files that have them."""
+    written = evolving(tmp_path)
+    anchor = put(written, numbered(range(8)), 0)
+    written.delete({anchor: [1]})
+    table = opened(written)
+    base = table.snapshot()
+    (row,) = base.files.to_pylist()
+    key = FileKey(row["path"], row["dv_id"])
+    (task,) = table.rewrite_tasks(base, [RewriteBin("1", row["partition"], (key,))], 1 << 20)
+    outputs = rewrite(task).outputs
+    delete(table, LocalEngine(), "id IN (0, 5)")
+    left = with_ids(written)
+    outcome = table.commit(base, [Replacement("1", row["partition"], (key,), outputs, (7,))], operation={})
+    assert outcome.version is not None
+    assert with_ids(written) == left
+    assert [(row["first_row_id"], row["deleted_rows"]) for row in table.snapshot().files.to_pylist()] == [(2, 1)]
 
 
 def test_a_file_that_comes_while_others_of_its_rows_go(tmp_path: Path) -> None:
@@ -384,6 +514,10 @@ def test_rows_come_together_whatever_the_files_are_cut_into(
     snapshot = opened(written).snapshot()
     counts = health(snapshot).counts
     assert (counts.files, counts.physical_rows, counts.deleted_rows) == (1, count, len(deleted))
+    ranges = live_ranges(DeletionVector.from_positions(deleted), count)
+    if deleted and len(ranges) <= 10:
+        assert purged(written) == [(start, stop - start) for start, stop in ranges]
+        assert rows(written.path, columns=wanted) == left
 
 
 def test_parts_of_different_lengths_are_damage() -> None:

@@ -31,6 +31,7 @@ from dv_maintenance.tables.paimon.log.snapshots import COMPACT, read_snapshot_fi
 from dv_maintenance.tables.paimon.rows import keyed, lineage
 from dv_maintenance.tables.paimon.rows.evolution import others_of
 from dv_maintenance.tables.paimon.rows.lineage import with_lineage
+from dv_maintenance.tables.paimon.rows.row_id_ranges import live_ranges
 from dv_maintenance.tables.publish import before_the_commit
 from dv_maintenance.tables.staying import Stay, outcome_of
 from dv_maintenance.units import epoch_millis
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.work import OutputFile
 
 _COMPACTED: Final = 1
+_EXPIRED: Final = "its planned deletion vectors have expired"
 _NO_STATS: Final = {"_MIN_VALUES": EMPTY_ROW, "_MAX_VALUES": EMPTY_ROW, "_NULL_COUNTS": []}
 _COLUMNS: Final = [
     "path",
@@ -156,10 +158,11 @@ class _Commit:
                 continue
             entries += [removal(self._entries[file]) for file in groups[each.id]]
             gone |= {*groups[each.id]}
-            for output, deleted in zip(each.outputs, stay.deleted, strict=True):
+            firsts = self._first_row_ids(each)
+            for output, deleted, first in zip(each.outputs, stay.deleted, firsts, strict=True):
                 if deleted and deleted.cardinality == output.rows:
                     continue  # a file without live rows
-                entry = self._addition(output, [self._entries[file.id] for file in stay.inputs], now)
+                entry = self._addition(output, [self._entries[file] for file in groups[each.id]], now, first)
                 entries.append(entry)
                 if deleted:
                     fresh[entry.id] = deleted
@@ -195,12 +198,17 @@ class _Commit:
             inputs.append(file)
         left = tuple(file for file in inputs if file is not None)
         none = (DeletionVector.empty(),) * len(each.outputs)
+        if each.outputs and now.options.data_evolution:
+            if others_with(self.base, left).keys() != others_with(now, left).keys():
+                return "another writer changed columns of rows in its inputs"
+            if not all(self._readable(self.live[key]) for key in each.inputs):
+                return _EXPIRED
         carried = tuple(None if file is None else file.key for file in inputs) != each.inputs
         if not carried:
             return Stay(left, none, carried=False)
         pairs = [(self.live[key], file) for key, file in zip(each.inputs, inputs, strict=True)]
         if any(old.dv is not None and not self._readable(old) for old, _ in pairs):
-            return "other writers deleted rows of its inputs, and its planned deletion vectors have expired"
+            return f"other writers deleted rows of its inputs, and {_EXPIRED}"
         # Other DVs in the index files may have changed: then these moved, but name the same rows.
         if all(new is not None and self._dv(old) == self._dv(new) for old, new in pairs):
             return Stay(left, none, carried=True)
@@ -241,7 +249,20 @@ class _Commit:
             self._dvs[file.dv.id] = load_dv(self.layout, file.dv)
         return self._dvs[file.dv.id]
 
-    def _addition(self, output: OutputFile, inputs: Sequence[Entry], now: PaimonSnapshot) -> Entry:
+    def _first_row_ids(self, each: Replacement) -> list[int | None]:
+        """The first row id of each new file, if they hold ranges of row ids, see ``row_id_ranges``."""
+        if not each.outputs or not self.base.options.data_evolution:
+            return [None] * len(each.outputs)
+        file = self.live[each.inputs[0]]
+        ranges = live_ranges(self._dv(file), file.rows)
+        if len(each.inputs) > 1 or [stop - start for start, stop in ranges] != [output.rows for output in each.outputs]:
+            raise wrong(self.base, f"the new files of replacement {each.id} do not end where its row ids have gaps")
+        first = self._entries[file.id].file["_FIRST_ROW_ID"]
+        return [first + start for start, _ in ranges]
+
+    def _addition(
+        self, output: OutputFile, inputs: Sequence[Entry], now: PaimonSnapshot, first_row_id: int | None
+    ) -> Entry:
         """The manifest entry of a new file, with the schema of the table's newest manifests."""
         template, first = self._template, inputs[0]
         schema = with_lineage(self.base.table_schema, self.base.options)
@@ -264,6 +285,7 @@ class _Commit:
             "_CREATION_TIME": output.modified or epoch_millis(),
             "_DELETE_ROW_COUNT": 0,
             "_FILE_SOURCE": _COMPACTED,
+            "_FIRST_ROW_ID": first_row_id,
             "_WRITE_COLS": [each.name for each in schema.fields] if lineage.tracks(self.base.options) else None,
         }
         if now.options.primary_key:

@@ -12,21 +12,17 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from dv_maintenance.errors import DamagedTableError, UnsupportedFeatureError
-from dv_maintenance.files.arrays import combined, flags, int64s, strings
-from dv_maintenance.remedies import run
+from dv_maintenance.files.arrays import combined, int64s, strings
 from dv_maintenance.tables.paimon.log.schema import Schema
 from dv_maintenance.tables.paimon.rows.lineage import LINEAGE
 from dv_maintenance.tables.paimon.rows.types import Field
-
-if TYPE_CHECKING:
-    from dv_maintenance.tables.paimon.snapshot import PaimonSnapshot
 
 PARTS_OF: Final = "part_of"
 """Column in the table of files that together hold the same rows: the path of their anchor."""
@@ -56,7 +52,7 @@ def anchors(entries: pa.Table) -> pa.Int64Array:
     for at, (partition, bucket, first, rows, sequence, name) in enumerate(zip(*columns, strict=True)):
         if first is None:
             continue
-        if _is_dedicated(name):
+        if is_dedicated(name):
             dedicated.append((at, (partition, bucket), first))
         else:
             normal[partition, bucket].append((first, -1 if sequence is None else sequence, name, rows, at))
@@ -108,7 +104,7 @@ def grouped(files: pa.Table, anchor: pa.Int64Array) -> tuple[pa.Table, pa.Table]
     return logical, parts
 
 
-def _is_dedicated(name: str) -> bool:
+def is_dedicated(name: str) -> bool:
     """Whether a file holds only blobs or vectors."""
     return name.endswith((".blob", ".video")) or ".vector." in name
 
@@ -128,23 +124,7 @@ def others_of(parts: pa.Table, anchor_paths: Sequence[str]) -> pa.Table:
     return parts.filter(pc.and_not(pc.is_in(parts[PARTS_OF], value_set=strings(anchor_paths)), own))
 
 
-def barred(snapshot: PaimonSnapshot) -> dict[str, Any]:
-    """See ``Snapshot.barred``: of the files with a DV. Files whose rows are all deleted are removed with all that have
-    other columns of these rows. If rows were left, files would begin at other row ids, or lack some in the middle.
-    """
-    files = snapshot.files
-    whole = flags(pc.equal(files["deleted_rows"], files["physical_rows"]))
-    other = run("engine-sql", f"{snapshot.table} purge")
-    some = flags(pc.is_valid(files["dv_id"])) & ~whole
-    reasons = {
-        f"its live rows would need new row ids (data-evolution.enabled): only Paimon gives them, {other}": some,
-        f"a file of blobs or vectors has rows of it and of others: only Paimon rewrites it, {other}": whole
-        & flags(pc.is_in(files["path"], value_set=_shared(snapshot.parts))),
-    }
-    return {reason: mask for reason, mask in reasons.items() if mask.any()}
-
-
-def _shared(parts: pa.Table) -> pa.StringArray:
+def sharing(parts: pa.Table) -> pa.StringArray:
     """Anchors whose rows share a file with rows of other anchors."""
     if not parts.num_rows:
         return strings([])
@@ -191,7 +171,7 @@ def holders(
     UnsupportedFeatureError : as :func:`_written`, or two files of the same age have the same wanted column.
     """
     # Newest first; the anchor, which is last, provides the rows if no column is requested.
-    ordered = sorted((part for part in parts if not _is_dedicated(part["file_name"])), key=_age, reverse=True)
+    ordered = sorted((part for part in parts if not is_dedicated(part["file_name"])), key=_age, reverse=True)
     stored = [_written(part, schema_of(part["schema_id"])) for part in ordered]
     source_of: dict[int, int] = {}  # field id -> position of the file
     for field in wanted:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dv_maintenance.dv import paimon
+from dv_maintenance.dv import DeletionVector, paimon
 from dv_maintenance.errors import DamagedDeletionVectorError
 from dv_maintenance.files.arrays import int64s, integer, strings, text
 from dv_maintenance.storage import plain_uri
@@ -19,6 +19,8 @@ from dv_maintenance.tables.paimon.layout import Layout
 from dv_maintenance.tables.paimon.log.index_manifest import DvEntry
 from dv_maintenance.tables.paimon.rows.partitions import Partitions
 from dv_maintenance.tables.parallel import in_parallel
+
+T = TypeVar("T")
 
 FILES: Final = pa.schema(
     [
@@ -100,10 +102,25 @@ def counted(layout: Layout, dvs: Sequence[DvEntry], version: int) -> tuple[DvEnt
     ------
     DamagedDeletionVectorError : an index file is damaged or missing. Names the file and the offset.
     """
-    unknown = sorted({dv.path for dv in dvs if dv.cardinality is None})
+    unknown = [dv for dv in dvs if dv.cardinality is None]
+    if not unknown:
+        return tuple(dvs)
+    counts = read_dvs(layout, unknown, version, lambda positions, _: positions.cardinality)
+    return tuple(replace(dv, cardinality=counts.get(dv.id, dv.cardinality)) for dv in dvs)
 
-    def count(path: str) -> dict[str, int]:
-        own = [dv for dv in dvs if dv.path == path and dv.cardinality is None]
+
+def read_dvs(
+    layout: Layout, dvs: Sequence[DvEntry], version: int, use: Callable[[DeletionVector, DvEntry], T]
+) -> dict[str, T]:
+    """What ``use`` makes of each of the ``dvs``, by their ids. Each index file is read once, as a whole.
+
+    Raises
+    ------
+    DamagedDeletionVectorError : as :func:`counted`.
+    """
+
+    def used(path: str) -> dict[str, T]:
+        own = [dv for dv in dvs if dv.path == path]
         try:
             data = layout.storage.get(path)
         except FileNotFoundError as error:
@@ -111,15 +128,13 @@ def counted(layout: Layout, dvs: Sequence[DvEntry], version: int) -> tuple[DvEnt
         found = {}
         for dv in own:
             try:
-                found[dv.id] = paimon.decode_at(data, dv.offset, dv.length).cardinality
+                found[dv.id] = use(paimon.decode_at(data, dv.offset, dv.length), dv)
             except DamagedDeletionVectorError as damage:
                 raise _damaged(layout, dv, damage.reason, version) from damage.__cause__
         return found
 
-    if not unknown:
-        return tuple(dvs)
-    counts = dict(pair for each in in_parallel(layout.storage, unknown, count) for pair in each.items())
-    return tuple(replace(dv, cardinality=counts.get(dv.id, dv.cardinality)) for dv in dvs)
+    paths = sorted({dv.path for dv in dvs})
+    return dict(pair for each in in_parallel(layout.storage, paths, used) for pair in each.items())
 
 
 def _damaged(layout: Layout, dv: DvEntry, reason: str, version: int) -> DamagedDeletionVectorError:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -14,9 +14,10 @@ from dv_maintenance.tables.paimon.rows.types import DataType, Field, arrow_field
 if TYPE_CHECKING:
     from dv_maintenance.tables.paimon.snapshot import PaimonSnapshot
 
-WRITTEN: Final = ("parquet", "orc")
-"""Values of ``file.format`` in which new files can be written."""
-
+# Values of ``file.format`` in which new files can be written.
+_WRITTEN: Final = ("parquet", "orc")
+_UNWRITTEN: Final = {"VARIANT": "variants, which may be shredded", "BLOB": "blobs", "VECTOR": "vectors"}
+_MICROS: Final = 6
 _LEGACY: Final = "orc.timestamp-ltz.legacy.type"
 _COMPRESSION: Final = "file.compression"
 # By file format: value of the option -> the engine's name. Paimon's own writer of the format takes each of the values.
@@ -39,7 +40,7 @@ _OPEN: Final = ("none", "zlib", "zstd")
 
 
 def format_of(snapshot: PaimonSnapshot) -> str:
-    """The table's format for new files, in lower case. It may be missing in WRITTEN."""
+    """The table's format for new files, in lower case. It may be one that is not written here."""
     return snapshot.properties.get("file.format", "parquet").strip().lower()
 
 
@@ -71,6 +72,24 @@ def _identified_type(type: DataType, id: int, depth: int = 1) -> pa.DataType:
 
 def _with_id(name: str, type: pa.DataType, id: int) -> pa.Field:
     return pa.field(name, type, metadata={"paimon.id": str(id)})
+
+
+def why_not_written(snapshot: PaimonSnapshot) -> Iterator[str]:
+    """Why new files can't have the table's rows: columns of a type that is not written, and the table's format."""
+    for column in snapshot.table_schema.fields:
+        if what := next(filter(None, map(_unwritten, parts_of(column.type))), None):
+            yield f"the column {column.name} holds {what}, which this tool does not write"
+    if format_of(snapshot) not in _WRITTEN:
+        yield (
+            f"new files of the table must be {format_of(snapshot)}, but this tool writes only Parquet and ORC "
+            "(file.format)"
+        )
+
+
+def _unwritten(type: DataType) -> str | None:
+    if type.root.startswith("TIMESTAMP") and type.precision > _MICROS:
+        return "nanoseconds"
+    return _UNWRITTEN.get(type.root)
 
 
 def codec_of(snapshot: PaimonSnapshot, wanted: str | None = None) -> str:

@@ -31,7 +31,8 @@ COLUMNS: Final = ["first_row_id", "max_sequence"]
 
 
 def tracks(options: Options) -> bool:
-    return options.flag("row-tracking.enabled")
+    """Whether rows take both along in columns. With data evolution the manifest has them, of whole files."""
+    return options.flag("row-tracking.enabled") and not options.data_evolution
 
 
 def with_lineage(schema: Schema, options: Options) -> Schema:

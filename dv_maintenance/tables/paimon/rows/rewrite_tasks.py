@@ -16,10 +16,10 @@ from dv_maintenance.remedies import run
 from dv_maintenance.tables.bins import taken
 from dv_maintenance.tables.paimon.commit.value_stats import stats_columns
 from dv_maintenance.tables.paimon.log.schema import Schema, read_schema
-from dv_maintenance.tables.paimon.rows import keyed, lineage
+from dv_maintenance.tables.paimon.rows import keyed, lineage, row_id_ranges
 from dv_maintenance.tables.paimon.rows.formats import arrow_fields, check_instants, codec_of, format_of
 from dv_maintenance.tables.paimon.rows.lineage import with_lineage
-from dv_maintenance.tables.paimon.rows.tasks import COLUMNS, field_in, instants, source_of, unpadded
+from dv_maintenance.tables.paimon.rows.tasks import COLUMNS, Scan, field_in, instants, source_of, unpadded
 from dv_maintenance.tables.paimon.rows.types import holds
 from dv_maintenance.tables.paimon.writable import refused
 from dv_maintenance.tables.work import RewriteBin, RewriteTask, ScanTask, SourceFile
@@ -58,13 +58,14 @@ def rewrite_tasks(
     tasks = []
     for wanted in bins:
         rows, sources = zip(*taken(live, wanted, snapshot), strict=True)
-        check_instants(snapshot, (source.format for source in sources))
+        check_instants(snapshot, (name for source in sources for name in row_id_ranges.formats_of(source)))
         schema = _schema(snapshot, [sources_of.schemas[row["schema_id"]] for row in rows])
         if keyed_table := snapshot.options.primary_key:
             if len(sources) > 1:
                 raise refused(snapshot, "rewrite", "only Paimon can merge the rows of a primary-key table")
             source, schema = keyed.as_stored(snapshot, layout.storage, sources[0])
             sources, stats = (source,), stats_columns(sources_of.schemas[rows[0]["schema_id"]])
+        file_rows = row_id_ranges.file_rows(snapshot, sources) if snapshot.options.data_evolution else ()
         folder = rows[0]["path"].rpartition("/")[0]
         layout.storage.check_target(f"{folder}/new")
         task = RewriteTask(
@@ -72,6 +73,7 @@ def rewrite_tasks(
             scan=ScanTask(sources, schema),
             output_uri=layout.storage.uri_of(folder),
             target_bytes=keyed.ONE_FILE if keyed_table else target_bytes,
+            file_rows=file_rows,
             compression=codec,
             stats_columns=stats,
             order_by=tuple((name,) for name in wanted.order_by),
@@ -124,6 +126,7 @@ class _Sources:
         self._layout, self._snapshot = layout, snapshot
         self.schemas = {snapshot.table_schema.id: snapshot.table_schema}
         self._shapes: dict[int, pa.Schema | None] = {}
+        self._scan = Scan(layout, snapshot, snapshot.table_schema.fields)
         # A new ORC file may as well have the blanks of the old one, as long as its readers strip them.
         pads = format_of(snapshot) == "orc"
         self._stripped = [each for each in snapshot.table_schema.fields if not (pads and holds(each.type, "CHAR"))]
@@ -136,6 +139,8 @@ class _Sources:
             self.schemas[schema_id] = read_schema(self._layout, schema_id)
         if options.primary_key:
             return source  # it is copied as it is
+        if options.data_evolution:
+            return row_id_ranges.group_of(self._scan, row)
         if schema_id not in self._shapes:
             newest, stored = (with_lineage(each, options) for each in (snapshot.table_schema, self.schemas[schema_id]))
             self._shapes[schema_id] = _shape(newest, stored)

@@ -73,14 +73,8 @@ def scan_tasks(layout: Layout, snapshot: PaimonSnapshot, columns: Sequence[str] 
     # Paimon reads an older snapshot with the current options. The options of that time show whether this is right.
     for options in (snapshot.properties, chosen.options):
         check_rows_readable(replace(chosen, options=options), layout.uri, snapshot.version)
-    scan = _Scan(layout, snapshot, wanted)
-    parts: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for part in snapshot.parts.to_pylist():
-        parts[part[PARTS_OF]].append(part)
-    return [
-        scan.side_by_side(row, parts[row["path"]]) if row["path"] in parts else scan.plain(row)
-        for row in _rows(snapshot)
-    ]
+    scan = Scan(layout, snapshot, wanted)
+    return [scan.task(row) for row in _rows(snapshot)]
 
 
 def check_opened(snapshot: PaimonSnapshot) -> None:
@@ -99,22 +93,33 @@ def check_opened(snapshot: PaimonSnapshot) -> None:
         )
 
 
-class _Scan:
-    """Makes the tasks of one scan."""
+class Scan:
+    """Makes the tasks of one scan.
+
+    parts : path of an anchor -> the files that hold its rows, as rows of ``snapshot.parts``.
+    """
 
     def __init__(self, layout: Layout, snapshot: PaimonSnapshot, wanted: tuple[Field, ...]) -> None:
         self._layout, self._snapshot, self._wanted = layout, snapshot, wanted
+        self.parts: dict[str, list[dict[str, Any]]] = defaultdict(list)
+        for part in snapshot.parts.to_pylist():
+            self.parts[part[PARTS_OF]].append(part)
         self._schemas = {snapshot.table_schema.id: snapshot.table_schema}
         self._shapes: dict[int, pa.Schema] = {}
         self._formats: set[str] = set()
 
-    def plain(self, row: Mapping[str, Any]) -> ScanTask:
+    def task(self, row: Mapping[str, Any]) -> ScanTask:
+        """The task of a row of ``snapshot.files``. Raises as :func:`scan_tasks`."""
+        path = row["path"]
+        return self._side_by_side(row, self.parts[path]) if path in self.parts else self._plain(row)
+
+    def _plain(self, row: Mapping[str, Any]) -> ScanTask:
         source, schema_id = self._source(row), row["schema_id"]
         if schema_id not in self._shapes:
             self._shapes[schema_id] = _shape(self._wanted, self._schema(schema_id))
         return ScanTask((source,), self._shapes[schema_id])
 
-    def side_by_side(self, anchor: Mapping[str, Any], parts: Sequence[Mapping[str, Any]]) -> ScanTask:
+    def _side_by_side(self, anchor: Mapping[str, Any], parts: Sequence[Mapping[str, Any]]) -> ScanTask:
         """A task for files that hold the same rows; the anchor's DV applies to each of them."""
         constants = self._snapshot.partitions[anchor["partition_code"]].constants
         whole = stored_source(self._layout, self._snapshot, anchor)
