@@ -27,10 +27,12 @@ import threading
 import time
 from collections import Counter
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.compute as pc
 from peers.work import CORES
 from peers.writers import FILES, FORMATS, GONE, REGIONS, AbortedError, Change, Writers
 
@@ -136,6 +138,19 @@ class Lane:
             "wrong": int((lives & here & (known != self.values)).sum()),
         }
 
+    def rewritten(self) -> dict[str, int]:
+        """What the commits of compactions replaced: files, and partitions, each counted once per commit."""
+        table, found = open_table(self.place), Counter[str]()
+        commits = table.changes_since(None).commits
+        for before, commit in pairwise(commits):
+            if not commit.data_changed:
+                old, new = (table.snapshot(each.version).files for each in (before, commit))
+                left = pc.invert(pc.is_in(old["path"], value_set=new["path"].combine_chunks()))
+                found["commits"] += 1
+                found["files"] += pc.sum(left).as_py() or 0
+                found["partitions"] += len(old["partition"].filter(left).unique())
+        return dict(found)
+
     def result(self) -> dict[str, Any]:
         short = sum(self.reasons.values()) - sum(not survived for _, survived in self.merges)
         survived = {due: [ok for was, ok in self.merges if was is due] for due in (True, False)}
@@ -147,6 +162,7 @@ class Lane:
             "merges_due": [sum(survived[True]), len(survived[True])],
             "merges_not_due": [sum(survived[False]), len(survived[False])],
             "compactions": dict(self.compactions),
+            "rewritten": self.rewritten() if self.name != "none" else {},
             "reasons": dict(self.reasons.most_common(4)),
             "rows": self.wrong(),
         }
@@ -240,7 +256,7 @@ def main() -> int:
         print(f"{name}: {time.monotonic() - began:.0f} s, MERGEs of {options.merge} s")
         print(table(name, writers.own, results[name]))
         for lane, each in results[name].items():
-            print(f"  {lane}: {each['compactions']} {each['reasons']} {each['rows']}", flush=True)
+            print(f"  {lane}: {each['compactions']} {each['rewritten']} {each['reasons']} {each['rows']}", flush=True)
         if options.json:
             options.json.write_text(json.dumps(results, indent=1))
     return int(any(count for lanes in results.values() for each in lanes.values() for count in each["rows"].values()))

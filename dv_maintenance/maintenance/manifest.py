@@ -37,19 +37,24 @@ def write_manifests(table: Table, engine: Engine, purge_first: bool = False) -> 
     planned, snapshot = _planned(table, purge_first=purge_first)
     if not isinstance(table, SymlinkManifestTable):
         return replace(planned, dry_run=False)
-    if planned.purged:
-        from dv_maintenance.maintenance.execution.apply import purge
+    if not planned.purged:
+        return table.write_manifests(snapshot).of(table)
+    from dv_maintenance.maintenance.execution.apply import purge
 
-        report = purge(table, engine)
-        done = f"deletion vectors were purged, up to version {report.version_after}"
-    else:
-        done = ""
+    report = purge(table, engine)
     try:
-        result = table.write_manifests(table.snapshot() if done else snapshot)
+        result = table.write_manifests(_not_older(table, report.version_after))
     except DvMaintenanceError as error:
-        error.done = "; ".join(filter(None, (done, error.done))) or None
+        done = f"deletion vectors were purged, up to version {report.version_after}"
+        error.done = "; ".join(filter(None, (done, error.done)))
         raise
-    return replace(result, purged=planned.purged).of(table)
+    return replace(result, purged=True).of(table)
+
+
+def _not_older(table: Table, version: int) -> Snapshot:
+    """The newest version that the storage shows. Its listing may be late, and not show what was just committed."""
+    newest = table.snapshot()
+    return newest if newest.version >= version else table.snapshot(version)
 
 
 def plan_manifests(table: Table, *, purge_first: bool = False) -> ManifestReport:

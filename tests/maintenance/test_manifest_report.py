@@ -51,3 +51,13 @@ def test_what_cannot_have_manifests_is_not_rewritten_for_them(golden_copy: Calla
     with pytest.raises(RefusedError, match="column mapping"):
         write_manifests(table, LocalEngine(), purge_first=True)
     assert table.version() == before
+
+
+def test_a_listing_that_does_not_show_the_purge_yet(
+    golden_copy: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = open_table(str(golden_copy("delta/table-with-dv-small")))
+    old, now = table.snapshot(), type(table).snapshot
+    monkeypatch.setattr(type(table), "snapshot", lambda self, version=None: now(self, version) if version else old)
+    report = write_manifests(table, LocalEngine(), purge_first=True)
+    assert (report.purged, report.version) == (True, old.version + 1)
