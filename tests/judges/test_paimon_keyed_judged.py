@@ -193,6 +193,27 @@ def test_rows_that_wait_for_a_compaction_stop_a_purge(paimon_engine: PaimonEngin
     assert in_order(judge_rows(engine, path)) == after
 
 
+def test_a_writer_that_compacts_knows_files_of_before(paimon_engine: PaimonEngine, tmp_path: Path) -> None:
+    """So a purge needs ``write-only``. Without that, rows that a writer replaces come back: its deletion vector is of a
+    file that is gone, and Paimon notices no conflict.
+    """
+    engine, path = paimon_engine, tmp_path / "table"
+    alone = COMPACTOR | {"compaction.max-size-amplification-percent": "1000000", "compaction.size-ratio": "0"}
+    table = Keyed(engine, path, "plain", random.Random(0))
+    table.write(range(20_000))
+    engine.compact(path, options=COMPACTOR)
+    table.write(range(0, 20_000, 10))
+    table.settle()
+    planned = engine.stage_append(path, [("ab"[n % 2], n, "new", 1, None) for n in range(0, 60, 3)], options=alone)
+    assert purge(opened(path), LocalEngine()).verified
+    planned()
+    assert len(engine.rows(path)) > 20_000
+    for file in (path / "schema").iterdir():
+        file.write_text(file.read_text().replace('"write-only" : "true"', '"write-only" : "false"'))
+    with pytest.raises(RefusedError, match="write-only is not true"):
+        purge(opened(path), LocalEngine())
+
+
 def test_a_streaming_compaction_remembers_files(paimon_engine: PaimonEngine, tmp_path: Path) -> None:
     """So a purge is refused while it is at work. Without that, rows that it replaces come back: the second half."""
     engine, path = paimon_engine, tmp_path / "table"

@@ -6,9 +6,11 @@ import json
 import os
 import re
 import shutil
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from iceberg_engine import IcebergEngine
@@ -24,6 +26,7 @@ from dv_maintenance.tables import open_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import ModuleType
 
     from pyspark.sql import SparkSession
 
@@ -195,6 +198,9 @@ def test_iceberg_refuses_what_is_refused_here(iceberg_spark: SparkSession, tmp_p
         " ".join(error(name, "INSERT INTO {t} (id, v) VALUES (5, 'y')") for name in "sl")
     )
 
+    said["files in another format than Parquet, ORC and Avro"] = said_by(
+        lambda: jvm.org.apache.iceberg.FileFormat.fromString("vortex")
+    )
     engine.create("g", "id INT", properties="'gc.enabled' = 'false'")
     engine.sql("INSERT INTO {t} VALUES (1)", "g")
     refused_here(engine.path("g"), "vacuum")
@@ -210,7 +216,33 @@ def test_iceberg_refuses_what_is_refused_here(iceberg_spark: SparkSession, tmp_p
         open_table(str(engine.path("i"))).vacuum()
     said["vacuum if another table of any format is in `data/`, in `metadata/` or in the same folder"] = ""
     as_the_page_says("Iceberg", said)
-    assert len(said) == 10
+    assert len(said) == 11
+
+
+def set_options(path: Path, options: dict[str, str]) -> None:
+    """The options of a table, which Paimon would not change."""
+    file = max((path / "schema").glob("schema-*"))
+    body = json.loads(file.read_text())
+    file.write_text(json.dumps({**body, "options": {**body["options"], **options}}))
+
+
+@pytest.mark.deep
+def test_lance_refuses_what_is_refused_here(pylance: ModuleType, tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    pylance.write_dataset(pa.table({"id": [1, 2, 3]}), path, enable_v2_manifest_paths=False)
+    said = said_by(lambda: pylance.dataset(path).optimize.compact_files(compression="zstd"))
+    writer = pylance.dataset(path)
+    with pytest.raises(RefusedError, match="less than a minute ago"):
+        open_table(str(path)).rename_manifests()
+    open_table(str(path)).rename_manifests(now=time.time_ns() // 1_000_000 + 120_000)
+    writer.delete("id = 1")
+    as_the_page_says(
+        "Lance",
+        {
+            "the policy's `compression`": said,
+            "`rename-manifests` within a minute of a commit": said_by(lambda: pylance.dataset(path)),
+        },
+    )
 
 
 @pytest.mark.deep
@@ -236,10 +268,38 @@ def test_paimon_refuses_what_is_refused_here(paimon_engine: PaimonEngine, tmp_pa
     planned()
     assert len(engine.rows(bucketed)) == 9, "8 would be right: no conflict was found"
     refused_here(bucketed, "rewrite")
+    refused_here(bucketed, "delete")
+
+    plain = tmp_path / "p"
+    engine.create(plain, {"id": "INT", "v": "STRING"}, options=DV)
+    engine.append(plain, [(each, "x") for each in range(10)])
+    engine.delete(plain, lambda row: row["id"] < 3)
+    set_options(plain, {"deletion-vectors.enabled": "false"})
+    assert len(engine.rows(plain)) == 10, "7 would be right: its readers apply no deletion vectors"
+    refused_here(plain, "delete")
+
+    tracked = tmp_path / "r"
+    engine.create(tracked, {"id": "INT", "v": "STRING"}, options=DV)
+    engine.append(tracked, [(1, "x")])
+    set_options(tracked, {"row-tracking.enabled": "true"})
+    engine.append(tracked, [(2, "x")])
+    refused_here(tracked, "rewrite")
+    with pytest.raises(EngineError) as untracked:
+        engine.compact(tracked, options={"compaction.min.file-num": "2"})
+
+    files = tmp_path / "f"
+    engine.create(files, {"id": "INT", "v": "STRING"}, options={"type": "format-table", "file.format": "parquet"})
+    (files / "x.parquet").write_bytes(b"")
+    with pytest.raises(RefusedError):
+        open_table(str(files)).vacuum()
+    assert engine.expire(files) == 0
     as_the_page_says(
         "Paimon",
         {
             "rewrites of append tables in buckets": "",
+            "delete without `deletion-vectors.enabled`, or in buckets": "",
+            "rewrites of files from before row tracking": str(untracked.value),
+            "vacuum of format tables": "",
             "primary-key tables with `changelog-producer` `full-compaction`": str(caught.value),
             "primary-key tables that merge on read: reading and rewrites": "",
         },

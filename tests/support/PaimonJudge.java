@@ -376,11 +376,22 @@ public class PaimonJudge {
 
     // -- writing ---------------------------------------------------------------------------------------------------
 
-    /** Rows as lists of values, a row kind such as "-D" in front of each where "kinds" is told. */
+    /**
+     * Rows as lists of values, a row kind such as "-D" in front of each where "kinds" is told. With "stage", the commit
+     * waits for `finish`.
+     */
     public Object write(JsonNode told) throws Exception {
         FileStoreTable table = table(told);
-        commit(table, written(table, told));
+        commitOrStage(table, written(table, told), told);
         return null;
+    }
+
+    private void commitOrStage(FileStoreTable table, List messages, JsonNode told) throws Exception {
+        if (told.has("stage")) {
+            staged.put(get(told, "stage").asText(), new Object[] {table, messages});
+        } else {
+            commit(table, messages);
+        }
     }
 
     private List written(FileStoreTable table, JsonNode told) throws Exception {
@@ -467,11 +478,7 @@ public class PaimonJudge {
         if (told.has("rows")) {
             messages.addAll(written(table, told));
         }
-        if (told.has("stage")) {
-            staged.put(get(told, "stage").asText(), new Object[] {table, messages});
-        } else {
-            commit(table, messages);
-        }
+        commitOrStage(table, messages, told);
         return null;
     }
 

@@ -175,6 +175,14 @@ class PaimonEngine:
             rows = [[kind, *row] for kind, row in zip(kinds, rows, strict=True)]
         self._call("write", table, rows=plain(list(rows)), kinds=kinds and True, options=options)
 
+    def stage_append(
+        self, table: Path | str, rows: Iterable[Sequence[Any]], *, options: Mapping[str, str] | None = None
+    ) -> Callable[[], None]:
+        """An ``append`` that has written everything but its commit, and compacted: that is what the answer does."""
+        stage = str(next(self._stages))
+        self._call("write", table, rows=plain(list(rows)), options=options, stage=stage)
+        return lambda: self._call("finish", table, stage=stage)
+
     def delete(
         self,
         table: Path | str,

@@ -63,10 +63,15 @@ def refused(snapshot: PaimonSnapshot, operation: str, reason: str = "") -> Refus
     return RefusedError(
         f"no {operation} of this table: {reason or _WHOLE[operation]}",
         at=snapshot,
-        next_step=_NEXT.get(operation) or Remedy(_COMPACT, (run("engine-sql", f"{snapshot.table} purge"),)),
+        next_step=_ONLY.get(reason)
+        or _NEXT.get(operation)
+        or Remedy(_COMPACT, (run("engine-sql", f"{snapshot.table} purge"),)),
     )
 
 
+_UNTRACKED: Final = "some of its files are older than row tracking, and have no row ids (row-tracking.enabled)"
+# What helps where nothing else of Paimon does: its compaction of such files fails, too.
+_ONLY: Final = {_UNTRACKED: "copy its rows into a new table, which gives all of them row ids"}
 _NO_NEW_ROWS: Final = "this tool does not write new rows to Paimon tables"
 _WHOLE: Final = {
     "update": _NO_NEW_ROWS,
@@ -88,7 +93,7 @@ def _reasons(snapshot: PaimonSnapshot, operation: str) -> Iterator[str]:
     elif options.primary_key:
         yield "only Paimon can merge the rows of a primary-key table"
     if moves and lineage.tracks(options) and lineage.lacks_ids(snapshot):
-        yield "some of its files are older than row tracking, and have no row ids (row-tracking.enabled)"
+        yield _UNTRACKED
     bucket = snapshot.properties.get("bucket", "").strip()
     if not alone and (bucket not in {"", str(_UNAWARE)} or _has_buckets(snapshot)):
         yield "its rows are in buckets, where Paimon compares no deletion vectors: a concurrent DELETE would be lost"
