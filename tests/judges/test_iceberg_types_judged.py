@@ -288,22 +288,52 @@ def test_shapes(java: Java) -> None:
     assert len(rows()) == 37
 
 
+PARTS = "SELECT p, count(*), sum(try_variant_get(v, '$.a', 'INT')) FROM {t} WHERE p = 0 AND id < 100 GROUP BY p"
+
+
 @pytest.mark.deep
-def test_variants_that_shall_be_shredded_are_left_to_spark(java: Java) -> None:
+def test_variants_stay_shredded_as_long_as_the_table_wants_it(java: Java) -> None:
     # The vectorized reader of 1.12 knows no shredded variants.
     properties = "'write.parquet.shred-variants' = 'true', 'read.parquet.vectorization.enabled' = 'false'"
-    java.spark.create("t", "id INT, v VARIANT", properties=properties)
-    rows = "CAST(id AS INT), to_variant_object(named_struct('a', id))"
-    java.spark.sql(f"INSERT INTO {{t}} SELECT /*+ COALESCE(1) */ {rows} FROM range(30)", "t")
-    java.spark.sql("DELETE FROM {t} WHERE id = 3", "t")
-    rows = java.spark.rows("t")
-    with pytest.raises(RefusedError, match="shredded variants"):
-        purge(open_table(str(java.spark.path("t"))), LocalEngine())
-    assert java.spark.rows("t") == rows
-    assert sum(batch.num_rows for batch in read(open_table(str(java.spark.path("t"))))[1]) == 29
+    java.spark.create("t", "id INT, p INT, v VARIANT, s STRUCT<w: VARIANT>", partitioned="p", properties=properties)
+    place = str(java.spark.path("t"))
+    kinds = ("'a', id, 'b', 'x' || id, 'c', named_struct('d', id * 1.5D)", "'a', array(id, id + 1), 'e', id % 2 = 0")
+
+    def insert(part: int, kind: str) -> None:
+        made = f"to_variant_object(named_struct({kind}))"
+        rows = f"CAST(id AS INT), {part}, {made}, IF(id % 5 = 0, NULL, named_struct('w', {made}))"
+        java.spark.sql(f"INSERT INTO {{t}} SELECT /*+ COALESCE(1) */ {rows} FROM range(200)", "t")
+
+    def purged() -> list[int]:
+        rows, asked = java.spark.rows("t"), java.spark.sql(PARTS, "t")
+        report = purge(open_table(place), LocalEngine())
+        assert report.verified, report.problems
+        assert java.spark.rows("t") == rows
+        assert java.spark.sql(PARTS, "t") == asked
+        return typed()
+
+    def typed() -> list[int]:
+        """How many typed columns each live file has."""
+        paths = open_table(place).snapshot().files["path"].to_pylist()
+        stored = [pq.ParquetFile(path.removeprefix("file:")).schema for path in paths]
+        return sorted(sum(".typed_value" in schema.column(at).path for at in range(len(schema))) for schema in stored)
+
+    for part, kind in enumerate(kinds):
+        insert(part, kind)
+    java.spark.sql("DELETE FROM {t} WHERE id % 50 = 3", "t")
+    few, many = typed()
+    assert many > few > 0
+    assert purged() == [few, many]
+    # Files that are shredded in different ways become one with nothing shredded.
+    insert(0, kinds[1])
+    java.spark.sql("DELETE FROM {t} WHERE id % 50 = 4 AND p = 0", "t")
+    assert purged() == [0, few]
+    values = sorted(map(repr, java.spark.sql("SELECT * FROM {t}", "t")))
+    assert update(open_table(place), java.spark.session, {"s": "s"}, "id = 7").rows_updated == 3
+    assert sorted(map(repr, java.spark.sql("SELECT * FROM {t}", "t"))) == values
     java.spark.sql("ALTER TABLE {t} SET TBLPROPERTIES ('write.parquet.shred-variants' = 'false')", "t")
-    assert purge(open_table(str(java.spark.path("t"))), LocalEngine()).verified
-    assert java.spark.rows("t") == rows
+    java.spark.sql("DELETE FROM {t} WHERE id % 50 = 5", "t")
+    assert not any(purged())
 
 
 CHANGED = [

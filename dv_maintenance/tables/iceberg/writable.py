@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 _FORMAT: Final = "write.format.default"
 _CHANGES: Final = frozenset({"delete", "update", "merge"})
-_SHREDS: Final = "write.parquet.shred-variants"
 _GC: Final = "gc.enabled"
 _NEXT: Final = {
     "rewrite": "let its engine do it, such as CALL system.rewrite_data_files in Spark",
@@ -83,21 +82,17 @@ def _reasons(layout: Layout, snapshot: IcebergSnapshot, operation: str) -> Itera
         wanted = metadata.properties.get(_FORMAT, "parquet").strip().lower()
         if wanted != "parquet":
             yield f"new files of the table must be {wanted}, but this tool writes only Parquet ({_FORMAT})"
-        shreds = metadata.properties.get(_SHREDS, "false").strip().lower() == "true"
         for column in snapshot.table_schema.arrow:
-            if what := next(_unwritten(column, rows_made=operation != "rewrite", shreds=shreds), None):
+            if what := next(_unwritten(column, rows_made=operation != "rewrite"), None):
                 yield f"the column {column.name} holds {what}, which this tool does not write"
 
 
-def _unwritten(field: Any, *, rows_made: bool, shreds: bool) -> Iterator[str]:
+def _unwritten(field: Any, *, rows_made: bool) -> Iterator[str]:
     """What a column has that new files can't hold.
 
     rows_made : rows come from Spark, not from files.
-    shreds : the table wants its variants shredded.
     """
     kind, logical = field.type, logical_type(field)
-    if shreds and logical == "variant":
-        yield f"shredded variants ({_SHREDS})"
     if rows_made:
         if types.is_null(kind):
             yield "values of unknown type"
@@ -108,4 +103,4 @@ def _unwritten(field: Any, *, rows_made: bool, shreds: bool) -> Iterator[str]:
     if types.is_nested(kind) and without_unknown(field) is None:
         yield "lists, maps or structs of an unknown type"
     for each in () if logical else children(kind):
-        yield from _unwritten(each, rows_made=rows_made, shreds=shreds)
+        yield from _unwritten(each, rows_made=rows_made)

@@ -127,18 +127,6 @@ def test_what_has_an_unknown_type_is_not_stored(laid_copy: Callable[[str], Path]
         table.check_writable(table.snapshot(), "update")
 
 
-@pytest.mark.parametrize("kind", ["variant", {"type": "struct", "fields": [{"id": 2, "name": "a", "type": "variant"}]}])
-def test_variants_that_are_to_be_shredded(tmp_path: Path, kind: Any) -> None:
-    """Refused before any file is opened, so that a plan and a dry run know."""
-    builder = IcebergBuilder(tmp_path)
-    builder.create({"v": kind}, properties={"write.parquet.shred-variants": "true"})
-    table = opened(tmp_path)
-    for operation in ("rewrite", "update", "merge"):
-        with pytest.raises(RefusedError, match=r"v holds shredded variants \(write.parquet.shred-variants\)"):
-            table.check_writable(table.snapshot(), operation)
-    table.check_writable(table.snapshot(), "delete")
-
-
 @pytest.mark.parametrize(("name", "reason"), REFUSED.items())
 def test_what_is_not_rewritten(laid_copy: Callable[[str], Path], name: str, reason: str) -> None:
     place = laid_copy(name)

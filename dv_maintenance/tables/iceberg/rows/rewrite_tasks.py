@@ -12,18 +12,23 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dv_maintenance.errors import RefusedError
 from dv_maintenance.files.arrays import strings
 from dv_maintenance.tables.bins import taken
 from dv_maintenance.tables.iceberg.commit.metrics import stats_columns
 from dv_maintenance.tables.iceberg.log.types import LINEAGE, without_unknown
 from dv_maintenance.tables.iceberg.rows.tasks import COLUMNS, Equality, full_source, scan_metadata
+from dv_maintenance.tables.model import has_variant
+from dv_maintenance.tables.shredded import as_stored
 from dv_maintenance.tables.work import RewriteBin, RewriteTask, ScanTask
 
 if TYPE_CHECKING:
     from dv_maintenance.tables.iceberg.layout import Layout
     from dv_maintenance.tables.iceberg.snapshot import IcebergSnapshot
+    from dv_maintenance.tables.work import SourceFile
 
 _CODEC: Final = "write.parquet.compression-codec"
+_SHREDS: Final = "write.parquet.shred-variants"
 # Two names for one, as in Java's writers.
 _SAME: Final = {"uncompressed": "none", "lz4_raw": "lz4"}
 
@@ -61,7 +66,7 @@ def rewrite_tasks(
         layout.storage.check_target(f"{folder}/new")
         task = RewriteTask(
             id=wanted.id,
-            scan=ScanTask(sources, schema, "id"),
+            scan=ScanTask(sources, _as_shredded(layout, snapshot, schema, sources), "id"),
             output_uri=layout.storage.uri_of(folder),
             target_bytes=target_bytes,
             compression=codec_of(snapshot, compression),
@@ -72,6 +77,22 @@ def rewrite_tasks(
         )
         tasks.append(task)
     return tasks
+
+
+def _as_shredded(
+    layout: Layout, snapshot: IcebergSnapshot, schema: pa.Schema, sources: Sequence[SourceFile]
+) -> pa.Schema:
+    """If the table wants variants shredded, those of new files are shredded as in the sources. They have nothing
+    shredded if the sources differ, or have types that Arrow would store in another way.
+    """
+    wanted = snapshot.properties.get(_SHREDS, "false").strip().lower() == "true"
+    if not wanted or not any(map(has_variant, schema)) or any(source.format != "parquet" for source in sources):
+        return schema
+    try:
+        first, *others = as_stored(layout.storage, schema, sources)
+    except RefusedError:
+        return schema
+    return first if all(each == first for each in others) else schema
 
 
 def codec_of(snapshot: IcebergSnapshot, wanted: str | None = None) -> str:
