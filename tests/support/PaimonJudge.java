@@ -28,6 +28,8 @@ import org.apache.paimon.data.InternalArray;
 import org.apache.paimon.data.InternalMap;
 import org.apache.paimon.data.InternalRow;
 import org.apache.paimon.data.Timestamp;
+import org.apache.paimon.data.variant.GenericVariant;
+import org.apache.paimon.data.variant.Variant;
 import org.apache.paimon.deletionvectors.Bitmap64DeletionVector;
 import org.apache.paimon.deletionvectors.BitmapDeletionVector;
 import org.apache.paimon.deletionvectors.DeletionVector;
@@ -710,6 +712,8 @@ public class PaimonJudge {
             return new GenericMap(entries);
         } else if (root == DataTypeRoot.ROW) {
             return row((RowType) type, told, 0);
+        } else if (root == DataTypeRoot.VARIANT) {
+            return GenericVariant.fromJson(told.asText());
         }
         throw new IllegalArgumentException("no way to write " + type);
     }
@@ -755,6 +759,8 @@ public class PaimonJudge {
             into.addArray().addAll(pairs.values());
         } else if (root == DataTypeRoot.ROW) {
             fill(into.addArray(), (InternalRow) value, (RowType) type);
+        } else if (root == DataTypeRoot.VARIANT) {
+            into.add(((Variant) value).toJson());
         } else {
             into.add(value.toString());
         }

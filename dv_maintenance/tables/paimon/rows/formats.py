@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 # Values of ``file.format`` in which new files can be written.
 _WRITTEN: Final = ("parquet", "orc")
-_UNWRITTEN: Final = {"VARIANT": "variants, which may be shredded", "BLOB": "blobs", "VECTOR": "vectors"}
+_UNWRITTEN: Final = {"BLOB": "blobs", "VECTOR": "vectors"}
 _MICROS: Final = 6
 _LEGACY: Final = "orc.timestamp-ltz.legacy.type"
 _COMPRESSION: Final = "file.compression"
@@ -76,17 +76,17 @@ def _with_id(name: str, type: pa.DataType, id: int) -> pa.Field:
 
 def why_not_written(snapshot: PaimonSnapshot) -> Iterator[str]:
     """Why new files can't have the table's rows: columns of a type that is not written, and the table's format."""
+    kind = format_of(snapshot)
     for column in snapshot.table_schema.fields:
-        if what := next(filter(None, map(_unwritten, parts_of(column.type))), None):
+        if what := next(filter(None, (_unwritten(each, kind) for each in parts_of(column.type))), None):
             yield f"the column {column.name} holds {what}, which this tool does not write"
-    if format_of(snapshot) not in _WRITTEN:
-        yield (
-            f"new files of the table must be {format_of(snapshot)}, but this tool writes only Parquet and ORC "
-            "(file.format)"
-        )
+    if kind not in _WRITTEN:
+        yield f"new files of the table must be {kind}, but this tool writes only Parquet and ORC (file.format)"
 
 
-def _unwritten(type: DataType) -> str | None:
+def _unwritten(type: DataType, kind: str) -> str | None:
+    if type.root == "VARIANT" and kind != "parquet":
+        return "variants in files other than Parquet"
     if type.root.startswith("TIMESTAMP") and type.precision > _MICROS:
         return "nanoseconds"
     return _UNWRITTEN.get(type.root)

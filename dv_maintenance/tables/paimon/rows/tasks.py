@@ -180,7 +180,7 @@ def _named(field: Field, old: Field | None) -> pa.Field:
     arrow = arrow_field(field)
     if old is None:
         # No file of that schema has the column. This name, made from the column's id, can't be that of another column.
-        return arrow.with_metadata({_SOURCE: f"\0{field.id}".encode()})
+        return _found_as(arrow, f"\0{field.id}")
     if field.type.root == "ROW" and old.type.root == "ROW":
         olds = {each.id: each for each in old.type.parts}
         if not any(each.id in olds for each in field.type.parts):
@@ -200,7 +200,11 @@ def _named(field: Field, old: Field | None) -> pa.Field:
             features=("columns that changed to another type",),
             next_step=_LEAVE_OUT,
         )
-    return arrow.with_metadata({_SOURCE: old.name.encode()})
+    return _found_as(arrow, old.name)
+
+
+def _found_as(field: pa.Field, name: str) -> pa.Field:
+    return field.with_metadata({**(field.metadata or {}), _SOURCE: name.encode()})
 
 
 def unpadded(source: SourceFile, stored: Schema, wanted: Sequence[Field]) -> SourceFile:

@@ -14,6 +14,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from dv_maintenance.errors import DamagedTableError, UnsupportedFeatureError
+from dv_maintenance.tables.model import LOGICAL
 
 _PLAIN: Final = re.compile(
     r"(?P<root>[A-Z_]+)\s*(\(\s*(?P<first>\d{1,10})\s*(,\s*(?P<second>\d{1,3})\s*)?\))?"
@@ -189,4 +190,5 @@ def arrow_type(type: DataType) -> pa.DataType:
 
 
 def arrow_field(field: Field) -> pa.Field:
-    return pa.field(field.name, arrow_type(field.type), nullable=field.type.nullable)
+    metadata = {LOGICAL: b"variant"} if field.type.root == "VARIANT" else None
+    return pa.field(field.name, arrow_type(field.type), nullable=field.type.nullable, metadata=metadata)
