@@ -26,6 +26,7 @@ COMPACTOR = {"write-only": "false", "num-sorted-run.compaction-trigger": "20"}
 KINDS: dict[str, dict[str, str]] = {
     "plain": {**DV, "bucket": "1"},
     "buckets": {**DV64, "bucket": "2"},
+    "dynamic": {**DV, "bucket": "-1", "dynamic-bucket.target-row-num": "60"},
     "thin": {**DV, "bucket": "1", "data-file.thin-mode": "true"},
     "partial": {**DV, "bucket": "1", "merge-engine": "partial-update"},
     "sums": {**DV, "bucket": "1", "merge-engine": "aggregation", "fields.n.aggregate-function": "sum"},

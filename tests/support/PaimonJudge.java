@@ -38,6 +38,7 @@ import org.apache.paimon.deletionvectors.append.BaseAppendDeleteFileMaintainer;
 import org.apache.paimon.disk.IOManager;
 import org.apache.paimon.fs.Path;
 import org.apache.paimon.fs.local.LocalFileIO;
+import org.apache.paimon.index.HashBucketAssigner;
 import org.apache.paimon.index.IndexFileHandler;
 import org.apache.paimon.io.CompactIncrement;
 import org.apache.paimon.io.DataFileMeta;
@@ -55,11 +56,13 @@ import org.apache.paimon.reader.RecordReader;
 import org.apache.paimon.schema.Schema;
 import org.apache.paimon.schema.SchemaChange;
 import org.apache.paimon.schema.SchemaManager;
+import org.apache.paimon.table.BucketMode;
 import org.apache.paimon.table.FileStoreTable;
 import org.apache.paimon.table.FileStoreTableFactory;
 import org.apache.paimon.table.SpecialFields;
 import org.apache.paimon.table.sink.BatchTableCommit;
 import org.apache.paimon.table.sink.BatchTableWrite;
+import org.apache.paimon.table.sink.DynamicBucketRowKeyExtractor;
 import org.apache.paimon.table.sink.BatchWriteBuilder;
 import org.apache.paimon.table.sink.CommitMessageImpl;
 import org.apache.paimon.table.sink.StreamTableCommit;
@@ -405,13 +408,32 @@ public class PaimonJudge {
             type = SpecialFields.rowTypeWithRowTracking(type, false, true);
             write.withWriteType(type);
         }
+        // A table with dynamic buckets: each key goes where its hash is, as the indexes of the buckets say.
+        boolean dynamic = table.bucketMode() == BucketMode.HASH_DYNAMIC;
+        DynamicBucketRowKeyExtractor keys = dynamic ? new DynamicBucketRowKeyExtractor(table.schema()) : null;
+        HashBucketAssigner buckets = dynamic
+                ? new HashBucketAssigner(
+                        table.snapshotManager(),
+                        "judge",
+                        table.store().newIndexFileHandler(),
+                        1,
+                        1,
+                        0,
+                        table.coreOptions().dynamicBucketTargetRowNum(),
+                        -1)
+                : null;
         for (Object each : get(told, "rows")) {
             JsonNode values = (JsonNode) each;
             GenericRow row = row(type, values, first);
             if (first == 1) {
                 row.setRowKind(RowKind.fromShortString(get(values, 0).asText()));
             }
-            write.write(row);
+            if (dynamic) {
+                keys.setRecord((InternalRow) row);
+                write.write(row, buckets.assign(keys.partition(), keys.trimmedPrimaryKey().hashCode()));
+            } else {
+                write.write(row);
+            }
         }
         List messages = write.prepareCommit();
         write.close();

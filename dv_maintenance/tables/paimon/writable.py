@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 _UNAWARE: Final = -1
 # Global indexes that name rows by their ids. Readers ignore ids of rows that are gone.
 _BY_ROW_ID: Final = ("btree", "bitmap")
+# Hashes of the keys of each bucket, which dynamic buckets have. Files of primary-key tables stay in their buckets.
+_HASHES: Final = ("HASH",)
 _SNAPSHOT_VERSION: Final = 3
 _COMPACT: Final = "let Paimon do it, in a Spark session with its connector: {}, which also checks the result"
 _NEXT: Final = {
@@ -103,7 +105,8 @@ def _reasons(snapshot: PaimonSnapshot, operation: str) -> Iterator[str]:
         yield "its files have indexes that a rewrite would lose (file-index.*)"
     if "data-file.external-paths" in snapshot.properties:
         yield "some of its files are outside the table (data-file.external-paths)"
-    kinds = {file.kind for file in snapshot.index.files} - {DELETION_VECTORS, *(() if moves else _BY_ROW_ID)}
+    right = _HASHES if alone else () if moves else _BY_ROW_ID
+    kinds = {file.kind for file in snapshot.index.files} - {DELETION_VECTORS, *right}
     if kinds:
         yield f"a rewrite would have to update its indexes ({', '.join(sorted(kinds))})"
     if moves:
