@@ -52,7 +52,7 @@ def anchors(entries: pa.Table) -> pa.Int64Array:
     for at, (partition, bucket, first, rows, sequence, name) in enumerate(zip(*columns, strict=True)):
         if first is None:
             continue
-        if is_dedicated(name):
+        if _is_dedicated(name):
             dedicated.append((at, (partition, bucket), first))
         else:
             normal[partition, bucket].append((first, -1 if sequence is None else sequence, name, rows, at))
@@ -104,9 +104,18 @@ def grouped(files: pa.Table, anchor: pa.Int64Array) -> tuple[pa.Table, pa.Table]
     return logical, parts
 
 
-def is_dedicated(name: str) -> bool:
+def _is_dedicated(name: str) -> bool:
     """Whether a file holds only blobs or vectors."""
     return name.endswith((".blob", ".video")) or ".vector." in name
+
+
+def with_dedicated(parts: pa.Table) -> pa.StringArray:
+    """Anchors whose rows have blobs or vectors in other files. ``parts``: see :func:`grouped`."""
+    if not parts.num_rows:
+        return strings([])
+    names = combined(parts["file_name"])
+    found = [pc.ends_with(names, ".blob"), pc.ends_with(names, ".video"), pc.match_substring(names, ".vector.")]
+    return combined(parts[PARTS_OF].filter(pc.or_(pc.or_(found[0], found[1]), found[2])))
 
 
 def _overlapping(name: str, first: int, rows: int) -> DamagedTableError:
@@ -118,10 +127,13 @@ def _overlapping(name: str, first: int, rows: int) -> DamagedTableError:
 
 def others_of(parts: pa.Table, anchor_paths: Sequence[str]) -> pa.Table:
     """The other files that have the rows of the anchors with these paths. ``parts``: see :func:`grouped`."""
-    if not parts.num_rows:
-        return parts
-    own = pc.equal(parts["path"], parts[PARTS_OF])
-    return parts.filter(pc.and_not(pc.is_in(parts[PARTS_OF], value_set=strings(anchor_paths)), own))
+    found = parts_with(parts, anchor_paths)
+    return found.filter(pc.not_equal(found["path"], found[PARTS_OF])) if found.num_rows else found
+
+
+def parts_with(parts: pa.Table, anchor_paths: Sequence[str]) -> pa.Table:
+    """All files that have the rows of the anchors with these paths, see :func:`grouped`."""
+    return parts.filter(pc.is_in(parts[PARTS_OF], value_set=strings(anchor_paths))) if parts.num_rows else parts
 
 
 def sharing(parts: pa.Table) -> pa.StringArray:
@@ -171,7 +183,7 @@ def holders(
     UnsupportedFeatureError : as :func:`_written`, or two files of the same age have the same wanted column.
     """
     # Newest first; the anchor, which is last, provides the rows if no column is requested.
-    ordered = sorted((part for part in parts if not is_dedicated(part["file_name"])), key=_age, reverse=True)
+    ordered = sorted((part for part in parts if not _is_dedicated(part["file_name"])), key=_age, reverse=True)
     stored = [_written(part, schema_of(part["schema_id"])) for part in ordered]
     source_of: dict[int, int] = {}  # field id -> position of the file
     for field in wanted:

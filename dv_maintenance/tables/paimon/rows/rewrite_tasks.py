@@ -17,6 +17,7 @@ from dv_maintenance.tables.bins import taken
 from dv_maintenance.tables.paimon.commit.value_stats import stats_columns
 from dv_maintenance.tables.paimon.log.schema import Schema, read_schema
 from dv_maintenance.tables.paimon.rows import keyed, lineage, row_id_ranges
+from dv_maintenance.tables.paimon.rows.evolution import parts_with
 from dv_maintenance.tables.paimon.rows.formats import arrow_fields, check_instants, codec_of, format_of
 from dv_maintenance.tables.paimon.rows.lineage import with_lineage
 from dv_maintenance.tables.paimon.rows.tasks import COLUMNS, Scan, field_in, instants, source_of, unpadded
@@ -49,10 +50,10 @@ def rewrite_tasks(
     """
     kind, codec = format_of(snapshot), codec_of(snapshot, compression)
     stats = stats_columns(with_lineage(snapshot.table_schema, snapshot.options))
-    sources_of = _Sources(layout, snapshot)
     # Only these files become Python objects, since a table may have many more.
-    paths = strings(sorted({key.path for wanted in bins for key in wanted.inputs}))
-    chosen = _rows(snapshot.files.filter(pc.is_in(snapshot.files["path"], value_set=paths)))
+    paths = sorted({key.path for wanted in bins for key in wanted.inputs})
+    sources_of = _Sources(layout, snapshot, parts_with(snapshot.parts, paths))
+    chosen = _rows(snapshot.files.filter(pc.is_in(snapshot.files["path"], value_set=strings(paths))))
     found = ((row, sources_of.of(row)) for row in chosen)
     live = {source.key: (row["partition"], (row, source)) for row, source in found}
     tasks = []
@@ -98,7 +99,7 @@ def barred(layout: Layout, snapshot: PaimonSnapshot) -> dict[str, Any]:
 
     A file without live rows has no reason: it is removed without being read.
     """
-    files, sources = snapshot.files, _Sources(layout, snapshot)
+    files, sources = snapshot.files, _Sources(layout, snapshot, snapshot.parts)
     kinds = np.zeros(files.num_rows, np.int64)
     for number, suffix in enumerate((".parquet", ".orc", ".avro"), 1):
         kinds[flags(pc.ends_with(files["file_name"], suffix))] = number
@@ -122,11 +123,11 @@ def _rows(files: pa.Table) -> list[dict[str, Any]]:
 class _Sources:
     """Files to rewrite, with the newest columns under their names in each file."""
 
-    def __init__(self, layout: Layout, snapshot: PaimonSnapshot) -> None:
+    def __init__(self, layout: Layout, snapshot: PaimonSnapshot, parts: pa.Table) -> None:
         self._layout, self._snapshot = layout, snapshot
         self.schemas = {snapshot.table_schema.id: snapshot.table_schema}
         self._shapes: dict[int, pa.Schema | None] = {}
-        self._scan = Scan(layout, snapshot, snapshot.table_schema.fields)
+        self._scan = Scan(layout, snapshot, snapshot.table_schema.fields, parts)
         # A new ORC file may as well have the blanks of the old one, as long as its readers strip them.
         pads = format_of(snapshot) == "orc"
         self._stripped = [each for each in snapshot.table_schema.fields if not (pads and holds(each.type, "CHAR"))]

@@ -17,11 +17,11 @@ import pyarrow.compute as pc
 
 from dv_maintenance.dv import DeletionVector
 from dv_maintenance.errors import DamagedTableError, RefusedError, UnsupportedFeatureError
-from dv_maintenance.files.arrays import flags, int64s, strings
+from dv_maintenance.files.arrays import flags, int64s
 from dv_maintenance.remedies import run
 from dv_maintenance.tables.dv_codecs import load
 from dv_maintenance.tables.paimon.features import check_rows_readable
-from dv_maintenance.tables.paimon.rows.evolution import PARTS_OF, is_dedicated, sharing
+from dv_maintenance.tables.paimon.rows.evolution import parts_with, sharing, with_dedicated
 from dv_maintenance.tables.paimon.rows.files import read_dvs
 from dv_maintenance.tables.paimon.rows.formats import check_instants, codec_of, why_not_written
 from dv_maintenance.tables.paimon.rows.tasks import COLUMNS, Scan
@@ -105,10 +105,9 @@ def _not_rewritten(snapshot: PaimonSnapshot, some: Any) -> Iterator[tuple[str, A
         "its rows have no row ids (data-evolution.enabled): only Paimon rewrites it",
         ~flags(pc.is_valid(files["first_row_id"])),
     )
-    dedicated = [part[PARTS_OF] for part in snapshot.parts.to_pylist() if is_dedicated(part["file_name"])]
     yield (
         "blobs or vectors of its rows are in other files: only Paimon rewrites it",
-        flags(pc.is_in(files["path"], value_set=strings(sorted({*dedicated})))),
+        flags(pc.is_in(files["path"], value_set=with_dedicated(snapshot.parts))),
     )
     most = np.maximum(_FEW, files["size"].to_numpy() // _BYTES)
     yield (
@@ -136,20 +135,22 @@ def _table_reason(snapshot: PaimonSnapshot) -> str | None:
 def _unreadable(snapshot: PaimonSnapshot, some: Any) -> Iterator[tuple[str, Any]]:
     """Reasons why the rows of files can't be read as the newest columns. Reads the schemas of older files."""
     files = snapshot.files
-    scan = Scan(snapshot.layout, snapshot, snapshot.table_schema.fields)
+    places = np.flatnonzero(some)
+    chosen = files.take(int64s(places))
+    parts = parts_with(snapshot.parts, chosen["path"].to_pylist())
+    scan = Scan(snapshot.layout, snapshot, snapshot.table_schema.fields, parts)
     # Files of the same schemas, columns and formats have the same reason.
     alike: dict[Any, list[int]] = defaultdict(list)
-    rows = files.take(int64s(np.flatnonzero(some))).select([*COLUMNS, *_SHAPE]).to_pylist()
-    for at, row in zip(np.flatnonzero(some).tolist(), rows, strict=True):
+    rows = dict(zip(places.tolist(), chosen.select([*COLUMNS, *_SHAPE]).to_pylist(), strict=True))
+    for at, row in rows.items():
         group = scan.parts.get(row["path"], (row,))
         alike[tuple((*(part[name] for name in _SHAPE), part["path"].rpartition(".")[2]) for part in group)].append(at)
-    row_at = dict(zip(np.flatnonzero(some).tolist(), rows, strict=True))
-    for places in alike.values():
+    for some_alike in alike.values():
         try:
-            check_instants(snapshot, formats_of(group_of(scan, row_at[places[0]])))
+            check_instants(snapshot, formats_of(group_of(scan, rows[some_alike[0]])))
         except (RefusedError, UnsupportedFeatureError) as error:
             mask = np.zeros(files.num_rows, np.bool_)
-            mask[places] = True
+            mask[some_alike] = True
             yield f"{error.message}: only Paimon rewrites it", mask
 
 

@@ -73,7 +73,7 @@ def scan_tasks(layout: Layout, snapshot: PaimonSnapshot, columns: Sequence[str] 
     # Paimon reads an older snapshot with the current options. The options of that time show whether this is right.
     for options in (snapshot.properties, chosen.options):
         check_rows_readable(replace(chosen, options=options), layout.uri, snapshot.version)
-    scan = Scan(layout, snapshot, wanted)
+    scan = Scan(layout, snapshot, wanted, snapshot.parts)
     return [scan.task(row) for row in _rows(snapshot)]
 
 
@@ -99,10 +99,10 @@ class Scan:
     parts : path of an anchor -> the files that hold its rows, as rows of ``snapshot.parts``.
     """
 
-    def __init__(self, layout: Layout, snapshot: PaimonSnapshot, wanted: tuple[Field, ...]) -> None:
+    def __init__(self, layout: Layout, snapshot: PaimonSnapshot, wanted: tuple[Field, ...], parts: pa.Table) -> None:
         self._layout, self._snapshot, self._wanted = layout, snapshot, wanted
         self.parts: dict[str, list[dict[str, Any]]] = defaultdict(list)
-        for part in snapshot.parts.to_pylist():
+        for part in parts.to_pylist():
             self.parts[part[PARTS_OF]].append(part)
         self._schemas = {snapshot.table_schema.id: snapshot.table_schema}
         self._shapes: dict[int, pa.Schema] = {}
