@@ -199,8 +199,10 @@ def test_a_search_is_complete_after_a_purge(
         before = [row for row in before if row[0] not in gone]
     assert content(dataset) == before
     check_search(dataset, kind, "it")
-    # Training draws samples, so two trainings of one index differ by as much.
-    assert kind not in VECTOR or recall(dataset, kind) >= recalled - (0.03 if stable or raced else 0)
+    # Training draws samples, so two trainings of one index differ by as much. Where nothing is trained, Lance's own
+    # compaction changes distances of IVF_RQ by their rounding, and with them one or two of 500 rows.
+    missed = 0.03 if stable or raced else 0.005 if kind == "IVF_RQ" else 0
+    assert kind not in VECTOR or recall(dataset, kind) >= recalled - missed
     dataset.validate()
 
 
