@@ -42,11 +42,13 @@ _RECENT: Final = 20  # runs
 
 @dataclass(frozen=True, slots=True)
 class Working:
-    """A run or a backfill that is active. ``started``: whether a process should be at work for it."""
+    """A run or a backfill that is active. ``since``: from when on a process should be at work for it, epoch seconds;
+    ``None``: not yet.
+    """
 
     id: str
     kind: str = "run"
-    started: bool = False
+    since: float | None = None
 
     def __str__(self) -> str:
         return f"{self.kind} {self.id[:8] if self.kind == 'run' else self.id}"
@@ -95,7 +97,8 @@ def said_of(working: Working, instance: dg.DagsterInstance) -> str:
     """The run in words. One that has been silent for long may be dead: Dagster's default launcher does not notice that
     a host crashed, and nothing starts again until somebody ends the run.
     """
-    if not working.started:
+    # A tick says this of each of its tables: most runs are too young to have been silent for long.
+    if working.since is None or time.time() - working.since < _SILENT:
         return str(working)
     records = instance.get_records_for_run(working.id, limit=1, ascending=False).records
     silent = time.time() - records[0].event_log_entry.timestamp if records else 0.0
@@ -111,7 +114,8 @@ def said_of(working: Working, instance: dg.DagsterInstance) -> str:
 def _runs(instance: dg.DagsterInstance) -> Iterator[tuple[str, Working]]:
     """A run of a whole job names no assets; its job's snapshot has a node for each."""
     nodes_of_job: dict[str, list[str]] = {}
-    for run in (*instance.get_runs(dg.RunsFilter(statuses=_RUNS)), *_about_to_be_retried(instance)):
+    active = [(each.dagster_run, _since(each)) for each in instance.get_run_records(dg.RunsFilter(statuses=_RUNS))]
+    for run, since in (*active, *((run, None) for run in _about_to_be_retried(instance))):
         names = [key.to_user_string() for key in run.asset_selection or ()]
         job = run.job_snapshot_id
         if not names and job is not None:
@@ -119,9 +123,15 @@ def _runs(instance: dg.DagsterInstance) -> Iterator[tuple[str, Working]]:
                 structure = instance.get_job_snapshot(job).dep_structure_snapshot
                 nodes_of_job[job] = [invocation.node_name for invocation in structure.node_invocation_snaps]
             names = nodes_of_job[job]
-        working = Working(run.run_id, started=run.status == dg.DagsterRunStatus.STARTED)
+        working = Working(run.run_id, since=since)
         for name in (*names, *filter(None, [run.tags.get(naming.LOCATION_TAG)])):
             yield name, working
+
+
+def _since(record: dg.RunRecord) -> float | None:
+    if record.dagster_run.status != dg.DagsterRunStatus.STARTED:
+        return None
+    return record.start_time or record.create_timestamp.timestamp()
 
 
 def _about_to_be_retried(instance: dg.DagsterInstance) -> Iterator[dg.DagsterRun]:

@@ -234,7 +234,9 @@ class _Evaluation:
 
     def _decision(self, table: TableSettings, runs: Sequence[RunRequest], answer: Finding | None) -> Decision:
         """``answer``: of the check ``readable``, if it was asked just now."""
-        attempts = {run.key: self.orchestrator.attempts(run) for run in runs}
+        busy = self.orchestrator.busy(table) if runs else None
+        # What became of earlier runs is asked of the orchestrator's storage, and decides nothing beside another run.
+        attempts = {} if busy is not None else {run.key: self.orchestrator.attempts(run) for run in runs}
         if answer is None and any(each.damage for each in attempts.values()):
             # Files can go missing without a commit, after the last inspection of them.
             answer = self.observer.readable(table)
@@ -242,7 +244,7 @@ class _Evaluation:
                 self.orchestrator.check(table, answer)
                 self.states[table.name] = replace(self.states[table.name], readable_since=0)
         facts = Facts(
-            self.orchestrator.busy(table) if runs else None,
+            busy,
             lambda run: attempts[run.key],
             answer.reason if answer is not None and answer.severity == "error" else None,
             self.states[table.name].readable_since,

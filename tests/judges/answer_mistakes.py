@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pytest
     from answers import Answers
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
+
+    from dv_maintenance.tables.model import Snapshot
 
 __all__ = ["MISTAKES", "STRING_VIEWS", "guessed_keys", "string_views_of_arrow"]
 
@@ -48,27 +50,32 @@ def _in_another_session(setting: str, value: str) -> Patch:
     """What is skipped is decided in another session than the rows are found in."""
 
     def make(patch: pytest.MonkeyPatch, answers: Answers) -> None:
-        right = delete.predicate_of
+        right = delete.shape
 
-        def wrong(session: SparkSession, schema: pa.Schema, sql: str) -> Predicate:
+        def wrong(_: SparkSession, schema: pa.Schema) -> DataFrame:
             other = answers.spark.newSession()
             other.conf.set(setting, value)
-            return right(other, schema, sql)
+            return right(other, schema)
 
-        patch.setattr(delete, "predicate_of", wrong)
+        patch.setattr(delete, "shape", wrong)
 
     return make
 
 
 def _exact_numbers(patch: pytest.MonkeyPatch, _: Answers) -> None:
     """A literal is compared with bounds as it is written, whatever the session casts it to."""
-    right = delete.predicate_of
+    right, check, asked = delete.demanded_by, delete.check_condition, list[str]()
 
-    def wrong(session: SparkSession, schema: pa.Schema, sql: str) -> Predicate:
-        found = re.fullmatch(r"`(\w+)` = (\d+)", sql)
-        return Compare((found[1],), "=", float(found[2])) if found else right(session, schema, sql)
+    def remembered(rows: DataFrame, snapshot: Snapshot, sql: str, *, subqueries: bool = False) -> bool:
+        asked.append(sql)
+        return check(rows, snapshot, sql, subqueries=subqueries)
 
-    patch.setattr(delete, "predicate_of", wrong)
+    def wrong(rows: DataFrame) -> Predicate:
+        found = re.fullmatch(r"`(\w+)` = (\d+)", asked[-1])
+        return Compare((found[1],), "=", float(found[2])) if found else right(rows)
+
+    patch.setattr(delete, "check_condition", remembered)
+    patch.setattr(delete, "demanded_by", wrong)
 
 
 def _times_in_utc(patch: pytest.MonkeyPatch, answers: Answers) -> None:

@@ -40,6 +40,7 @@ class Somewhere(NoOrchestrator):
     """An orchestrator that is none: the service needs no other."""
 
     at_work: dict[str, str] = field(default_factory=dict)
+    asked: list[RunRequest] = field(default_factory=list)
     failed: dict[str, Attempts] = field(default_factory=dict)
     recorded: list[tuple[str, int | None, int | None]] = field(default_factory=list)
     checked: list[tuple[str, str | None]] = field(default_factory=list)
@@ -50,6 +51,7 @@ class Somewhere(NoOrchestrator):
         return self.at_work.get(table.name)
 
     def attempts(self, request: RunRequest) -> Attempts:
+        self.asked.append(request)
         return self.failed.get(f"{request.table}:{'+'.join(request.jobs)}", Attempts())
 
     def partition_keys(self, table: TableSettings) -> list[str]:
@@ -110,8 +112,10 @@ def test_what_is_due_is_asked_for_under_one_key_until_it_is_done(make: MakeTable
 
 
 def test_a_table_that_is_worked_on_is_left_alone(make: MakeTable, again: Evaluations) -> None:
-    found = again(Somewhere(at_work={"orders": "run 1a2b"}), make("orders"))
+    where = Somewhere(at_work={"orders": "run 1a2b"})
+    found = again(where, make("orders"))
     assert (found.requests, found.reason) == ((), "orders: optimize due, but run 1a2b is working on it")
+    assert not where.asked, "a tick asks the orchestrator's storage nothing for each table that is being worked on"
 
 
 def test_failures_change_the_key_and_wait_after_three(make: MakeTable, again: Evaluations) -> None:
