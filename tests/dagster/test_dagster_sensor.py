@@ -635,7 +635,11 @@ def test_a_missing_file_fails_the_check_until_it_is_back(
 
 
 def test_two_definitions_of_one_location_are_noticed(
-    tick: Tick, make_table: MakeTable, make_definitions: Definitions, instance: dg.DagsterInstance
+    tick: Tick,
+    make_table: MakeTable,
+    make_definitions: Definitions,
+    instance: dg.DagsterInstance,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """They take turns, and the tick says that somebody else maintains the table."""
     table = make_table(jobs=["optimize"])
@@ -654,6 +658,11 @@ def test_two_definitions_of_one_location_are_noticed(
     data = tick(alone)
     assert data.run_requests == []
     assert f"optimize due, but run {underway.run_id[:8]} is working on it" in data.skip_message
+    # Dagster's default launcher does not notice that a host crashed.
+    monkeypatch.setattr("dv_maintenance.dagster.active_runs._SILENT", 0)
+    message = tick(alone).skip_message
+    assert f"run {underway.run_id[:8]}, which has logged nothing for " in message
+    assert "Force termination immediately" in message
     instance.report_run_canceled(underway)
     assert len(tick(alone).run_requests) == 1
     said = defined_elsewhere(table, instance, alone.resolve_asset_graph())
