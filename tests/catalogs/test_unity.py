@@ -227,6 +227,7 @@ def test_a_redirect_does_not_get_the_token(server: Unity, staged: Path) -> None:
         assert (other.asked, other.tokens) == ([], [])
 
 
+@pytest.mark.usefixtures("golden")
 def test_a_newest_version_without_a_file_is_damage(server: Unity, tmp_path: Path) -> None:
     """Not a table that is one version older."""
     place = golden_in(server, tmp_path, "all_published")
@@ -300,6 +301,7 @@ def test_a_table_made_again_is_another_one(server: Unity, staged: Path) -> None:
     assert inspect_table(open_table("uc.main.golden.staged_tail"), last=last, jobs=["optimize"]).another
 
 
+@pytest.mark.usefixtures("golden")
 def test_parts_of_names_may_be_quoted(server: Unity, tmp_path: Path) -> None:
     place = golden_in(server, tmp_path, "all_published")
     server.add("main.my schema.a.b`c/d", place.as_uri(), table_type="EXTERNAL")
