@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
@@ -72,21 +73,30 @@ def working_on(table: TableSettings, found: Mapping[str, Working]) -> Working | 
 
 
 def defined_elsewhere(
-    table: TableSettings, instance: dg.DagsterInstance, graph: BaseAssetGraph[Any] | None
-) -> str | None:
-    """Who else maintains the table's location, under another name: another component of this code location, or another
-    code location, as far as its sensor requested a run within the last day.
+    tables: Iterable[TableSettings], instance: dg.DagsterInstance, graph: BaseAssetGraph[Any] | None
+) -> dict[str, str]:
+    """Who else maintains the location of a table, by the table's name: another component of this code location, or
+    another code location, as far as its sensor requested a run within the last day. One query for all tables.
     """
-    location = naming.location(table)
-    if graph is not None:
-        own = set(naming.job_keys(table, JOBS))
-        for node in graph.asset_nodes:
-            if location in (node.pools or ()) and node.key not in own:
-                return f"the asset {node.key.to_user_string()}"
-    recent = dg.RunsFilter(tags={naming.LOCATION_TAG: location}, created_after=datetime.now(UTC) - timedelta(days=1))
-    records = instance.get_run_records(recent, limit=_RECENT)
-    other = next((each.dagster_run for each in records if _of_another(each.dagster_run, table)), None)
-    return None if other is None else f"the table {other.tags[naming.TABLE_TAG]} (run {other.run_id[:8]})"
+    at: dict[str, list[TableSettings]] = defaultdict(list)
+    for table in tables:
+        at[naming.location(table)].append(table)
+    found: dict[str, str] = {}
+    own = {table.name: {*naming.job_keys(table, JOBS)} for each in at.values() for table in each}
+    for node in graph.asset_nodes if graph is not None else ():
+        for table in (table for pool in node.pools or () for table in at.get(pool, ())):
+            if node.key not in own[table.name]:
+                found.setdefault(table.name, f"the asset {node.key.to_user_string()}")
+    left = [location for location, each in at.items() if any(table.name not in found for table in each)]
+    if not left:
+        return found
+    recent = dg.RunsFilter(tags={naming.LOCATION_TAG: left}, created_after=datetime.now(UTC) - timedelta(days=1))
+    for record in instance.get_run_records(recent, limit=_RECENT * len(left)):
+        run = record.dagster_run
+        for table in at[run.tags[naming.LOCATION_TAG]]:
+            if _of_another(run, table):
+                found.setdefault(table.name, f"the table {run.tags[naming.TABLE_TAG]} (run {run.run_id[:8]})")
+    return found
 
 
 def _of_another(run: dg.DagsterRun, table: TableSettings) -> bool:

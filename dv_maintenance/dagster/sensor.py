@@ -117,15 +117,15 @@ def build_dv_sensor(
         by_name = {table.name: table for table in watched}
         groups = _together(requests, by_name)
         in_one_process = _in_one_process(context.repository_def) if any(len(group) > 1 for group in groups) else {}
-        for table in (by_name[request.table] for request in requests):
-            if (other := defined_elsewhere(table, dagster.instance, dagster.graph)) is not None:
-                context.log.warning(
-                    "%s: %s maintains %s, too. They take turns, but work may be done twice, under two policies: keep "
-                    "one of the definitions",
-                    table.name,
-                    other,
-                    table.place,
-                )
+        requested = [by_name[request.table] for request in requests]
+        for name, other in defined_elsewhere(requested, dagster.instance, dagster.graph).items():
+            context.log.warning(
+                "%s: %s maintains %s, too. They take turns, but work may be done twice, under two policies: keep "
+                "one of the definitions",
+                name,
+                other,
+                by_name[name].place,
+            )
         runs = [_run_request([by_name[request.table] for request in group], group, in_one_process) for group in groups]
         again = None
         if report is not None:

@@ -646,10 +646,10 @@ def test_two_definitions_of_one_location_are_noticed(
     twin = table.model_copy(update={"name": "twin"})
     both = make_definitions(table, twin)
     graph = both.resolve_asset_graph()
-    said = defined_elsewhere(table, instance, graph)
-    assert said == "the asset twin/dv/twin_optimize"
+    said = defined_elsewhere([table, make_table("other")], instance, graph)
+    assert said == {table.name: "the asset twin/dv/twin_optimize"}
     alone = make_definitions(table)
-    assert defined_elsewhere(table, instance, alone.resolve_asset_graph()) is None
+    assert defined_elsewhere([table], instance, alone.resolve_asset_graph()) == {}
 
     # Another code location: what is known of it are its runs.
     (request,) = tick(make_definitions(twin)).run_requests
@@ -665,5 +665,5 @@ def test_two_definitions_of_one_location_are_noticed(
     assert "Force termination immediately" in message
     instance.report_run_canceled(underway)
     assert len(tick(alone).run_requests) == 1
-    said = defined_elsewhere(table, instance, alone.resolve_asset_graph())
-    assert said == f"the table twin (run {underway.run_id[:8]})"
+    said = defined_elsewhere([table, make_table("more")], instance, alone.resolve_asset_graph())
+    assert said == {table.name: f"the table twin (run {underway.run_id[:8]})"}
