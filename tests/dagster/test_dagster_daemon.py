@@ -16,6 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 from urllib.parse import urlsplit
+from uuid import uuid4
 
 import dagster as dg
 import pyarrow as pa
@@ -207,7 +208,8 @@ def lake(
 ) -> Lake:
     folder = tmp_path_factory.mktemp("lake")
     bucket, options = s3
-    return Lake(folder, f"{bucket}/daemon", options, gate, pylance)
+    # A worker may come back to this module after another one.
+    return Lake(folder, f"{bucket}/{uuid4().hex}", options, gate, pylance)
 
 
 @pytest.fixture(scope="module")
