@@ -23,6 +23,8 @@ from dv_maintenance.testing.history import InterferingEngine
 COLUMNS = {"pt": "STRING NOT NULL", "id": "INT NOT NULL", "v": "STRING", "n": "INT", "at": "TIMESTAMP(6)"}
 WRITER = {"write-only": "true"}
 COMPACTOR = {"write-only": "false", "num-sorted-run.compaction-trigger": "20"}
+# What is new is compacted without the large file below.
+ALONE = COMPACTOR | {"compaction.max-size-amplification-percent": "1000000", "compaction.size-ratio": "0"}
 KINDS: dict[str, dict[str, str]] = {
     "plain": {**DV, "bucket": "1"},
     "buckets": {**DV64, "bucket": "2"},
@@ -194,18 +196,23 @@ def test_rows_that_wait_for_a_compaction_stop_a_purge(paimon_engine: PaimonEngin
     assert in_order(judge_rows(engine, path)) == after
 
 
-def test_a_writer_that_compacts_knows_files_of_before(paimon_engine: PaimonEngine, tmp_path: Path) -> None:
-    """So a purge needs ``write-only``. Without that, rows that a writer replaces come back: its deletion vector is of a
-    file that is gone, and Paimon notices no conflict.
-    """
-    engine, path = paimon_engine, tmp_path / "table"
-    alone = COMPACTOR | {"compaction.max-size-amplification-percent": "1000000", "compaction.size-ratio": "0"}
+def large(engine: PaimonEngine, path: Path) -> Keyed:
+    """A table of one large file with a deletion vector, and nothing in level 0."""
     table = Keyed(engine, path, "plain", random.Random(0))
     table.write(range(20_000))
     engine.compact(path, options=COMPACTOR)
     table.write(range(0, 20_000, 10))
     table.settle()
-    planned = engine.stage_append(path, [("ab"[n % 2], n, "new", 1, None) for n in range(0, 60, 3)], options=alone)
+    return table
+
+
+def test_a_writer_that_compacts_knows_files_of_before(paimon_engine: PaimonEngine, tmp_path: Path) -> None:
+    """So a purge needs ``write-only``. Without that, rows that a writer replaces come back: its deletion vector is of a
+    file that is gone, and Paimon notices no conflict.
+    """
+    engine, path = paimon_engine, tmp_path / "table"
+    large(engine, path)
+    planned = engine.stage_append(path, [("ab"[n % 2], n, "new", 1, None) for n in range(0, 60, 3)], options=ALONE)
     assert purge(opened(path), LocalEngine()).verified
     planned()
     assert len(engine.rows(path)) > 20_000
@@ -218,14 +225,9 @@ def test_a_writer_that_compacts_knows_files_of_before(paimon_engine: PaimonEngin
 def test_a_streaming_compaction_remembers_files(paimon_engine: PaimonEngine, tmp_path: Path) -> None:
     """So a purge is refused while it is at work. Without that, rows that it replaces come back: the second half."""
     engine, path = paimon_engine, tmp_path / "table"
-    alone = COMPACTOR | {"compaction.max-size-amplification-percent": "1000000", "compaction.size-ratio": "0"}
-    table = Keyed(engine, path, "plain", random.Random(0))
-    table.write(range(20_000))
-    engine.compact(path, options=COMPACTOR)
-    table.write(range(0, 20_000, 10))
-    table.settle()
+    table = large(engine, path)
     table.write(range(0, 50, 5), compacted=False)
-    assert engine.checkpoint(path, 1, alone) == 2
+    assert engine.checkpoint(path, 1, ALONE) == 2
     assert not opened(path).snapshot().hidden.num_rows
     with pytest.raises(RefusedError, match=r"a streaming job compacts it.*Stop that job"):
         purge(opened(path), LocalEngine())
@@ -234,6 +236,6 @@ def test_a_streaming_compaction_remembers_files(paimon_engine: PaimonEngine, tmp
         assert purge(opened(path), LocalEngine()).verified
     assert len(engine.rows(path)) == 20_000
     table.write(range(0, 60, 3), compacted=False)
-    engine.checkpoint(path, 2, alone)
+    engine.checkpoint(path, 2, ALONE)
     engine.end_stream(path)
     assert len(engine.rows(path)) > 20_000

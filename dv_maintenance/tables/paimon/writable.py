@@ -83,7 +83,7 @@ _WHOLE: Final = {
 
 
 def _moves_rows(snapshot: PaimonSnapshot, operation: str) -> bool:
-    """Whether rows of all files get into new ones. With data evolution, ``row_id_ranges.barred`` says of which."""
+    """Whether the operation rewrites files, whatever they hold. With data evolution, see ``row_id_ranges.barred``."""
     return operation == "rewrite" and not snapshot.options.data_evolution
 
 

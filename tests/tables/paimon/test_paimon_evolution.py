@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,7 @@ from dv_maintenance.tables.model import FileKey
 from dv_maintenance.tables.paimon.rows import row_id_ranges
 from dv_maintenance.tables.paimon.rows.row_id_ranges import live_ranges
 from dv_maintenance.tables.paimon.rows.types import parse_type
+from dv_maintenance.tables.paimon.snapshot import PaimonSnapshot
 from dv_maintenance.tables.paimon.table import PaimonTable
 from dv_maintenance.tables.paimon.verbs.engine_sql import sources
 from dv_maintenance.tables.predicate import Compare, Predicate
@@ -218,23 +220,29 @@ def test_what_only_paimon_rewrites(tmp_path: Path) -> None:
     assert "would have to be cast" in reason(cast, file)
 
 
-def test_a_column_changes_while_its_rows_move(tmp_path: Path) -> None:
-    written = evolving(tmp_path)
-    anchor = put(written, numbered(range(4)), 0)
-    written.delete({anchor: [1]})
+def rewritten(written: PaimonWriter) -> tuple[PaimonTable, PaimonSnapshot, Replacement]:
+    """The only file of a table, rewritten but not committed."""
     table = opened(written)
     base = table.snapshot()
     (row,) = base.files.to_pylist()
     key = FileKey(row["path"], row["dv_id"])
     (task,) = table.rewrite_tasks(base, [RewriteBin("1", row["partition"], (key,))], 1 << 20)
-    outputs = rewrite(task).outputs
+    live = row["physical_rows"] - row["deleted_rows"]
+    return table, base, Replacement("1", row["partition"], (key,), rewrite(task).outputs, (live,))
+
+
+def test_a_column_changes_while_its_rows_move(tmp_path: Path) -> None:
+    written = evolving(tmp_path)
+    anchor = put(written, numbered(range(4)), 0)
+    written.delete({anchor: [1]})
+    table, base, replacement = rewritten(written)
+    outputs = replacement.outputs
     assert [output.rows for output in outputs] == [1, 2]
     for wrong in (outputs[::-1], outputs[:1]):
-        replacement = Replacement("1", row["partition"], (key,), wrong)
         with pytest.raises(VerificationError):
-            table.commit(base, [replacement], operation={})
+            table.commit(base, [replace(replacement, outputs=wrong, kept=())], operation={})
     put(written, [{"b": -1}] * 4, 0, ["b"])
-    outcome = table.commit(base, [Replacement("1", row["partition"], (key,), outputs, (3,))], operation={})
+    outcome = table.commit(base, [replacement], operation={})
     assert outcome.version is None
     assert "changed columns" in outcome.reason
     assert [row["b"] for row in rows(written.path)] == [-1] * 3
@@ -245,15 +253,10 @@ def test_rows_that_go_while_others_move(tmp_path: Path) -> None:
     written = evolving(tmp_path)
     anchor = put(written, numbered(range(8)), 0)
     written.delete({anchor: [1]})
-    table = opened(written)
-    base = table.snapshot()
-    (row,) = base.files.to_pylist()
-    key = FileKey(row["path"], row["dv_id"])
-    (task,) = table.rewrite_tasks(base, [RewriteBin("1", row["partition"], (key,))], 1 << 20)
-    outputs = rewrite(task).outputs
+    table, base, replacement = rewritten(written)
     delete(table, LocalEngine(), "id IN (0, 5)")
     left = with_ids(written)
-    outcome = table.commit(base, [Replacement("1", row["partition"], (key,), outputs, (7,))], operation={})
+    outcome = table.commit(base, [replacement], operation={})
     assert outcome.version is not None
     assert with_ids(written) == left
     assert [(row["first_row_id"], row["deleted_rows"]) for row in table.snapshot().files.to_pylist()] == [(2, 1)]
