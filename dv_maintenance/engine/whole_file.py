@@ -30,7 +30,7 @@ class WholeReader:
         self._uri, self._stored = source.uri, stored
         self.rows: int = stored.rows
         self.size: int = source.size
-        self._shape = RowShape(stored.schema, stored.rows, source, task, storage, prunes=False)
+        self._shape = RowShape(stored.schema, stored.rows, source, task, storage)
         stored.check(self._shape.projection.fields)
 
     @property

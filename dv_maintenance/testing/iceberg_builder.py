@@ -38,7 +38,7 @@ class IcebergBuilder:
         self.layout = Layout(self.storage)
 
     def create(
-        self, columns: Mapping[str, str], partition_by: Sequence[str] = (), properties: Mapping[str, str] | None = None
+        self, columns: Mapping[str, Any], partition_by: Sequence[str] = (), properties: Mapping[str, str] | None = None
     ) -> int:
         """Write the first metadata, and a snapshot without files. ``columns``: Iceberg's types by name."""
         fields = [

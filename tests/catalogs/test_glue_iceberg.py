@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from support.iceberg_pointers import iceberg_table, newest_of
+from support.iceberg_pointers import iceberg_table, newest_of, of_version_2
 
 from dv_maintenance.catalogs.glue import Settings, listed
 from dv_maintenance.cli import main
@@ -287,3 +287,18 @@ class TestContract(CatalogContract):
     def case(self, named: Lake) -> CatalogCase:
         given = {"region": "us-east-1", "endpoint": named.endpoint}
         return CatalogCase("glue", given, "shop", "orders", unreachable={**given, "endpoint": "http://127.0.0.1:9"})
+
+
+def test_pyiceberg_takes_a_commit_whose_answer_was_lost_for_a_lost_race(lake: Lake, tmp_path: Path) -> None:
+    """Its second attempt is refused because of the first. The files of such a commit must not be deleted."""
+    from pyiceberg.catalog.glue import GlueCatalog
+    from pyiceberg.exceptions import CommitFailedException
+
+    lake.name(of_version_2(tmp_path / "orders", {}))
+    keys = {"glue.region": "us-east-1", "glue.access-key-id": "x", "glue.secret-access-key": "x"}
+    catalog = GlueCatalog("g", **{"glue.endpoint": lake.endpoint, **keys})
+    table = catalog.load_table(("shop", "orders"))
+    lake.lost = 1
+    with pytest.raises(CommitFailedException), table.transaction() as transaction:
+        transaction.set_properties(a="b")
+    assert catalog.load_table(("shop", "orders")).properties == {"a": "b"}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from support.answers import answering
-from support.iceberg_pointers import iceberg_table, newest_of
+from support.iceberg_pointers import iceberg_table, newest_of, of_version_2
 
 from dv_maintenance.catalogs import configured
 from dv_maintenance.catalogs.examination import examined
@@ -108,6 +108,48 @@ def test_an_iceberg_table_is_read_and_left_to_java(server: Metastore, tmp_path: 
     with pytest.raises(UnsupportedFeatureError, match="whose metadata the catalog does not name") as caught:
         open_table("hive.shop.orders")
     assert caught.value.next_step == "give the table's folder"
+
+
+def test_pyiceberg_commits_over_what_others_committed(
+    server: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where locks are off (``engine.hive.lock-enabled``), Iceberg's Java classes let the metastore compare. pyiceberg
+    names nothing to compare. Of version 3 it writes no metadata at all.
+    """
+    from hive_metastore.ttypes import LockResponse, LockState
+    from pyiceberg.catalog.hive import HiveCatalog
+
+    def name(metadata: str) -> None:
+        server.add("orders", {"table_type": "ICEBERG", "metadata_location": metadata}, str(tmp_path))
+
+    asked = []
+
+    def alter(database: str, table: str, changed: Any, context: Any) -> None:
+        asked.append((database, set(context.properties)))
+        server.tables[table] = changed
+
+    server.alter_table_with_environment_context = alter
+    server.lock = lambda _: LockResponse(lockid=1, state=LockState.ACQUIRED)
+    server.unlock = lambda _: None
+    write = HiveCatalog._write_metadata
+
+    def another_writer_meanwhile(*arguments: Any, **more: Any) -> None:
+        write(*arguments, **more)
+        name(of_version_2(tmp_path, {"theirs": "yes"}))
+
+    monkeypatch.setattr(HiveCatalog, "_write_metadata", staticmethod(another_writer_meanwhile))
+    name(of_version_2(tmp_path, {}))
+    catalog = HiveCatalog("hive", uri=server.url)
+    with catalog.load_table(("shop", "orders")).transaction() as transaction:
+        transaction.set_properties(ours="yes")
+    assert asked == [("shop", {"DO_NOT_UPDATE_STATS"})]
+    assert catalog.load_table(("shop", "orders")).properties == {"ours": "yes"}, "theirs is lost"
+    name(newest_of(iceberg_table(tmp_path / "three")))
+    with (
+        pytest.raises(NotImplementedError, match="Writing V3 is not yet supported"),
+        catalog.load_table(("shop", "orders")).transaction() as transaction,
+    ):
+        transaction.set_properties(ours="yes")
 
 
 def test_what_the_metastore_refuses_is_one_sentence(server: Metastore) -> None:

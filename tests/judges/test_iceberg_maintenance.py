@@ -15,6 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from iceberg_engine import IcebergEngine
@@ -24,16 +25,19 @@ from support.iceberg_edits import edit
 
 from dv_maintenance.dml.delete import delete
 from dv_maintenance.engine.local import LocalEngine
-from dv_maintenance.files.avro.container import header_of
+from dv_maintenance.errors import RefusedError
+from dv_maintenance.files.avro.container import header_of, read_records
 from dv_maintenance.maintenance.execution.apply import maintain, purge
 from dv_maintenance.maintenance.planning.policy import Policy
 from dv_maintenance.maintenance.read import read
 from dv_maintenance.maintenance.undelete import undelete
 from dv_maintenance.tables import open_table
 from dv_maintenance.tables.guard import VacuumGuard, VacuumRequest
+from dv_maintenance.tables.iceberg.snapshot import load_snapshot
 from dv_maintenance.testing.faults import Call, Fault
 from dv_maintenance.testing.faulty_access import injected
 from dv_maintenance.testing.history import InterferingEngine
+from dv_maintenance.testing.iceberg_builder import IcebergBuilder
 from dv_maintenance.testing.locations import Folder
 
 GOLDEN = [
@@ -475,13 +479,17 @@ def test_partitions_whose_columns_have_grown(engine: IcebergEngine, version: int
 
 
 def as_the_first_writers_did(place: Path) -> None:
-    """Leave out what format version 1 had not yet: specifications and schemas by number, references."""
+    """Leave out what format version 1 had not yet: specifications and schemas by number, references, lists of
+    manifests.
+    """
 
     def strip(body: dict[str, Any]) -> None:
         for name in ("schemas", "current-schema-id", "partition-specs", "default-spec-id", "last-partition-id", "refs"):
             body.pop(name, None)
         for snapshot in body["snapshots"]:
             snapshot.pop("schema-id", None)
+            listed = Path(snapshot.pop("manifest-list").removeprefix("file:")).read_bytes()
+            snapshot["manifests"] = [each["500"] for each in read_records(listed, None, by_id=True)]
 
     for stale in place.rglob(".*.crc"):
         stale.unlink()
@@ -548,6 +556,33 @@ def test_format_version_1(engine: IcebergEngine) -> None:
         before = rows()
         assert maintain(open_table(str(engine.path("t"))), LocalEngine(), Policy(min_input_files=2)).verified
         assert rows() == before
+
+
+@pytest.mark.deep
+def test_equality_deletes_of_fields_in_structs(engine: IcebergEngine) -> None:
+    engine.create("t", "id INT, s STRUCT<a: DOUBLE, in: STRUCT<x: INT, y: STRING>>")
+    value = "IF(id = 3, NULL, struct(id / 2D, IF(id = 4, NULL, struct(IF(id = 6, NULL, id % 3), string(id % 2)))))"
+    engine.sql(f"INSERT INTO {{t}} SELECT id, {value} FROM (SELECT int(id) id FROM range(40))", "t")
+    builder, place = IcebergBuilder(engine.path("t")), engine.path("t") / "data" / "gone.parquet"
+    schema = load_snapshot(builder.layout).table_schema
+    assert [schema.names[number] for number in (5, 6)] == ["s.in.x", "s.in.y"]
+
+    def deleted(value: dict[str, Any] | None) -> None:
+        pq.write_table(pa.table({"id": [90], "s": [value]}, schema.arrow), place)
+        file = {"134": 2, "100": str(place), "101": "PARQUET", "102": {}, "103": 1, "104": place.stat().st_size}
+        builder.commit("delete", deletes=[{**file, "135": [5, 6]}])
+
+    before = len(engine.rows("t"))
+    deleted({"a": 9.0, "in": {"x": 1, "y": "1"}})
+    assert len(engine.rows("t")) == before - 7, "of 1, 7, ... 37"
+    purged(engine, "t")
+    engine.sql("DELETE FROM {t} WHERE s.in.x = 2", "t")
+    purged(engine, "t")
+    deleted(None)
+    nulls = {row[0] for row in engine.sql("SELECT * FROM {t}", "t")} & {3, 4}
+    assert nulls == {3, 4}, "by the specification, both would be deleted"
+    with pytest.raises(RefusedError, match="engines differ about the field of a null struct"):
+        purge(open_table(str(engine.path("t"))), LocalEngine())
 
 
 @pytest.mark.deep

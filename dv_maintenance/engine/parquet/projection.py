@@ -64,7 +64,6 @@ class Projection:
         constants: Mapping[str, Any],
         file: str,
         found_by: pa.Schema | None = None,
-        prunes: bool = True,
         calendar: FileCalendar | None = None,
     ) -> Projection:
         """Match the schemas of a file and a task.
@@ -72,7 +71,6 @@ class Projection:
         stored : Arrow schema of all the file's leaves.
         schema : the wanted schema.
         found_by : schema whose field metadata identifies the columns in files, if not ``schema`` itself.
-        prunes : whether the file's reader omits the unread parts of a column, or returns whole columns.
         calendar : of the file's dates and timestamps, if it is not the table's.
 
         Raises
@@ -88,9 +86,11 @@ class Projection:
         names: Mapping[str, Sequence[str]] | None = None
         if match_by == "id" and wanted and not any(_field_id(field) for field in stored):
             names = _names(schema, file)
-        binder = _Binder(match_by, file, prunes, calendar, names)
+        binder = _Binder(match_by, file, calendar, names)
         children = binder.children(list(stored), wanted, first_leaf=0, path=())
-        by_name = {field.name: child for field, child in zip(wanted, children.found, strict=True)}
+        positions = {index: position for position, index in enumerate(children.read)}
+        found = [None if child is None else (positions[child[0]], child[1]) for child in children.found]
+        by_name = {field.name: child for field, child in zip(wanted, found, strict=True)}
         columns: list[tuple[int, Convert] | pa.Scalar] = []
         for field in schema:
             child = by_name.get(field.name)
@@ -134,10 +134,9 @@ class Projection:
 class _Children:
     """The children of a column that are read.
 
-    found : for each wanted field, its position among the children read and its conversion; ``None`` if the file lacks
-        the field.
+    found : for each wanted field, the index of the stored one and its conversion; ``None`` if the file lacks the field.
     leaves : leaves to read for them, ascending.
-    read : the fields that these leaves belong to.
+    read : indexes of the stored fields that these leaves belong to, ascending.
     """
 
     found: tuple[tuple[int, Convert] | None, ...]
@@ -152,14 +151,12 @@ class _Binder:
         self,
         match_by: str,
         file: str,
-        prunes: bool,
         calendar: FileCalendar | None,
         names: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
         self.match_by = match_by
         self.names = names
         self.file = file
-        self.prunes = prunes
         self.calendar = calendar
         self.origins: dict[str, int] = {}
         self.hybrid: set[int] = set()
@@ -171,19 +168,16 @@ class _Binder:
         for field in stored:
             starts.append(starts[-1] + leaf_count(field.type))
         matches = self._match(stored, wanted, path)
-        bound = {
-            index: self._bind(stored[index].type, field.type, starts[index], (*path, field.name))
-            for field, index in zip(wanted, matches, strict=True)
-            if index is not None
-        }
-        # The reader omits children without a leaf to read, so positions are ranks among those that have one.
-        whole = path and not self.prunes
-        rank = {index: index if whole else position for position, index in enumerate(sorted(bound))}
-        return _Children(
-            found=tuple(None if index is None else (rank[index], bound[index][0]) for index in matches),
-            leaves=[leaf for index in sorted(bound) for leaf in bound[index][1]],
-            read=tuple(sorted(bound)),
-        )
+        found: list[tuple[int, Convert] | None] = []
+        leaves: set[int] = set()
+        for field, index in zip(wanted, matches, strict=True):
+            if index is None:
+                found.append(None)
+                continue
+            convert, own = self._bind(stored[index].type, field.type, starts[index], (*path, field.name))
+            found.append((index, convert))
+            leaves.update(own)
+        return _Children(tuple(found), sorted(leaves), tuple(sorted({index for index in matches if index is not None})))
 
     def _match(self, stored: Sequence[pa.Field], wanted: Sequence[pa.Field], path: tuple[str, ...]) -> list[int | None]:
         """Index of each wanted field among the stored ones."""
@@ -244,6 +238,8 @@ class _Binder:
     ) -> tuple[Convert, list[int]]:
         if set(wanted.names) == _VARIANT and TYPED in stored.names:
             return self._bind_shredded(stored, wanted, first, path)
+        if len(set(stored.names)) < stored.num_fields:
+            raise DamagedTableError(f"column {'.'.join(path)} of {self.file} has two fields of one name")
         children = self.children(list(stored), list(wanted), first_leaf=first, path=path)
         # Without a child to read, any leaf shows which structs are null.
         leaves = children.leaves or [first]
@@ -252,11 +248,13 @@ class _Binder:
             return same, leaves
         fields = list(wanted)
         missing = [_missing(field) for field in fields]
+        # By name: which of the others are read depends on the reader, and on who else wants the column.
+        found = [None if child is None else (stored[child[0]].name, child[1]) for child in children.found]
 
         def convert(array: pa.StructArray) -> pa.StructArray:
             arrays = [
                 missing[at](len(array)) if child is None else child[1](array.field(child[0]))
-                for at, child in enumerate(children.found)
+                for at, child in enumerate(found)
             ]
             return pa.StructArray.from_arrays(arrays, fields=fields, mask=_mask(array))
 

@@ -48,7 +48,7 @@ class RowShape:
 
     stored : Arrow schema of the file.
     rows : physical rows of the file.
-    prunes, calendar : see ``Projection.build``.
+    calendar : see ``Projection.build``.
     purged : rows that the DV names, and of those that were read, the ones that ``without`` drops.
     required : what is NOT NULL in the task's schema.
 
@@ -64,7 +64,6 @@ class RowShape:
         task: ScanTask,
         storage: Storage,
         *,
-        prunes: bool = True,
         calendar: FileCalendar | None = None,
     ) -> None:
         if source.rows is not None and source.rows != rows and not _is_whole(source, storage):
@@ -84,7 +83,6 @@ class RowShape:
             constants=self._constants(source.constants),
             file=source.uri,
             found_by=None if source.schema is None else self._read(source.schema),
-            prunes=prunes,
             calendar=calendar,
         )
         self._row_defaults = source.row_defaults

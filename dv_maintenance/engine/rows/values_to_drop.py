@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dv_maintenance.errors import RefusedError
 from dv_maintenance.files.arrays import combined, integer
 from dv_maintenance.tables.work import ScanTask
 
@@ -19,8 +20,9 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class ValuesToDrop:
     """An element of ``SourceFile.details["without"]``. Its ``values`` are a ``ScanTask`` as JSON: its rows are the
-    values, its columns those that are compared. Its ``constants`` are the values of compared columns that are the same
-    in all rows of the source, see ``SourceFile.constants``. Two nulls are equal, as two NaNs are.
+    values, its columns those that are compared; of a struct, which has one field, that field is. Its ``constants`` are
+    the values of compared columns that are the same in all rows of the source, see ``SourceFile.constants``. Two nulls
+    are equal, as two NaNs are.
 
     constants : by the names in ``schema``.
     uniques : the values of each column. A value's code is its place there.
@@ -34,12 +36,19 @@ class ValuesToDrop:
 
     @classmethod
     def load(cls, element: Mapping[str, Any], storage: Storage) -> ValuesToDrop:
-        """Read the values. Raises as ``scan.scan``."""
+        """Read the values. Raises as ``scan.scan``, and RefusedError for nulls in structs."""
         from dv_maintenance.engine.scan import scan
 
         scan_task = ScanTask.from_json(element["values"])
         values = pa.Table.from_batches(scan(scan_task, storage.options), scan_task.schema)
-        columns = [combined(column) for column in values.columns]
+        columns = [_compared(combined(column)) for column in values.columns]
+        for own, field in zip(columns, scan_task.schema, strict=True):
+            if pa.types.is_struct(field.type) and own.null_count:
+                # By Iceberg's specification, a null struct equals one of nulls. Its Java library tells them apart.
+                raise RefusedError(
+                    f"rows are deleted where {field.name} is null: engines differ about the field of a null struct",
+                    next_step="rewrite the table with the engine that its readers use",
+                )
         uniques = tuple(column.unique() for column in columns)
         codes: list[pa.Array] = []
         found = None
@@ -67,11 +76,19 @@ class ValuesToDrop:
         """Whether each row of the compared columns is one of the values."""
         found: Any = None
         for column, own, codes in zip(columns, self.uniques, self.codes, strict=True):
-            plain = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+            inner = _compared(column)
+            plain = inner.dictionary_decode() if pa.types.is_dictionary(inner.type) else inner
             # A null code is one that the values do not have, and stays null.
             pairs = _paired(found, pc.index_in(plain, value_set=own), len(own))
             found = pc.index_in(pairs, value_set=codes, skip_nulls=True)
         return found.is_valid()
+
+
+def _compared(column: pa.Array) -> pa.Array:
+    """The values of a column, or of the field in its structs."""
+    while pa.types.is_struct(column.type):
+        (column,) = column.flatten()
+    return column
 
 
 def _appended(number: int, name: str) -> str:

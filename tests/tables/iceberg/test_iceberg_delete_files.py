@@ -11,9 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from support.iceberg_edits import edit
 
 from dv_maintenance.engine.local import LocalEngine
-from dv_maintenance.errors import DamagedTableError
+from dv_maintenance.errors import DamagedTableError, RefusedError, UnsupportedFeatureError
 from dv_maintenance.maintenance.execution.apply import purge
 from dv_maintenance.maintenance.read import read
 from dv_maintenance.tables import open_table
@@ -122,3 +123,60 @@ def test_rows_that_came_after_a_delete_stay_without_the_numbers_of_snapshots(
         max(newest.parent.glob("v*.json"), key=lambda path: int(path.name[1:].split(".")[0])).read_text()
     )
     assert after["last-sequence-number"] == after["snapshots"][-1]["sequence-number"] > 5
+
+
+def number(at: int, name: str, kind: Any) -> dict[str, Any]:
+    """A field of a schema."""
+    return {"id": at, "name": name, "type": kind, "required": False}
+
+
+@pytest.mark.parametrize("dropped", ["", "all", "a"])
+def test_equality_deletes_compare_fields_in_structs(tmp_path: Path, dropped: str) -> None:
+    """Also two of one struct. Columns that were dropped still count."""
+    inner = {"type": "struct", "fields": [number(5, "x", "int"), number(6, "y", "string")]}
+    struct = {"type": "struct", "fields": [number(3, "a", "double"), number(4, "in", inner)]}
+    table = IcebergBuilder(tmp_path / "t")
+    table.create({"id": "int", "s": struct})
+    schema = load_snapshot(table.layout).table_schema.arrow
+    values = [
+        {"a": 1.0, "in": {"x": 1, "y": "b"}},
+        {"a": 1.0, "in": {"x": 2, "y": "b"}},
+        {"a": 1.0, "in": {"x": 2, "y": "c"}},
+        {"a": None, "in": None},
+        None,
+        {"a": 2.0, "in": {"x": None, "y": "c"}},
+        {"a": 9.0, "in": {"x": 1, "y": "d"}},
+    ]
+    stored = pa.table({"id": range(len(values)), "s": values}, schema)
+    table.commit("append", added=[file(table, stored, "", DATA, **{"102": {}})])
+    table.commit("delete", deletes=[file(table, stored.take([1, 6]), "", EQUALITY, **{"102": {}, "135": [5, 6]})])
+    if dropped:
+
+        def evolve(body: dict[str, Any]) -> None:
+            left = [number(1, "id", "int")]
+            if dropped == "a":
+                left.append(number(2, "renamed", {"type": "struct", "fields": [number(4, "in", inner)]}))
+            body["schemas"].append({"type": "struct", "schema-id": 1, "fields": left})
+            body["current-schema-id"] = 1
+
+        edit(tmp_path / "t", evolve)
+    assert rows(tmp_path / "t", ["id"]) == [(0,), (2,), (3,), (4,), (5,)]
+    report = purge(open_table(str(tmp_path / "t")), LocalEngine())
+    assert report.verified, report.problems
+    assert rows(tmp_path / "t", ["id"]) == [(0,), (2,), (3,), (4,), (5,)]
+    assert not load_snapshot(table.layout).deletes.equality
+    if not dropped:
+        table.commit("delete", deletes=[file(table, stored.take([4]), "", EQUALITY, **{"102": {}, "135": [6]})])
+        with pytest.raises(RefusedError, match=r"where s.in.y is null: engines differ"):
+            rows(tmp_path / "t")
+
+
+@pytest.mark.parametrize("kind", ["double", {"type": "list", "element-id": 3, "element": "int"}])
+def test_equality_deletes_that_the_specification_forbids(tmp_path: Path, kind: Any) -> None:
+    table = IcebergBuilder(tmp_path / "t")
+    table.create({"id": "int", "v": kind})
+    stored = load_snapshot(table.layout).table_schema.arrow.empty_table()
+    table.commit("append", added=[file(table, stored, "", DATA, **{"102": {}})])
+    table.commit("delete", deletes=[file(table, stored, "", EQUALITY, **{"102": {}, "135": [2]})])
+    with pytest.raises(UnsupportedFeatureError, match=r"compare column v; Iceberg's specification forbids"):
+        rows(tmp_path / "t")

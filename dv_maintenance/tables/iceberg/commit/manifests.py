@@ -15,7 +15,7 @@ from uuid import uuid4
 
 import pyarrow.compute as pc
 
-from dv_maintenance.errors import DamagedTableError, DvMaintenanceError, UnsupportedFeatureError
+from dv_maintenance.errors import DamagedTableError, DvMaintenanceError
 from dv_maintenance.files.arrays import strings
 from dv_maintenance.files.avro.container import read_records
 from dv_maintenance.files.avro.writer import Template, template_of, write_records
@@ -88,18 +88,9 @@ class ManifestWriter:
 
     @property
     def _list(self) -> bytes | None:
-        """The base's manifest list; ``None`` if the table has no snapshot."""
-        if self.now.entry is None:
-            return None
-        raw = self.now.entry.manifest_list
-        if raw is None:
-            raise UnsupportedFeatureError(
-                "the newest snapshot has no manifest list, as in format version 1",
-                features=("snapshots without a manifest list",),
-                at=self.now,
-                next_step="let the table's engine commit once, then run again",
-            )
-        return self._get(raw)
+        """The base's manifest list; ``None`` if the table has no snapshot, or an old one that names its manifests."""
+        entry = self.now.entry
+        return None if entry is None or entry.manifest_list is None else self._get(entry.manifest_list)
 
     def raw(self, name: str) -> str:
         """How the table spells a file of the folder for metadata."""
@@ -109,7 +100,7 @@ class ManifestWriter:
         self, removed: Collection[str], removed_deletes: Collection[DeleteKey], new: Sequence[NewEntry]
     ) -> list[dict[str, Any]]:
         """The entries of the new list, by field id. Raises DamagedTableError, UnsupportedFeatureError, StorageError."""
-        touched = self._touched(removed, removed_deletes)
+        touched = self._touched(removed, removed_deletes) | self._unlisted()
         together = self._piled_up()
         records = dict(zip(sorted(touched | together), self._read(sorted(touched | together)), strict=True))
         listed: list[dict[str, Any]] = []
@@ -118,12 +109,12 @@ class ManifestWriter:
         for number, (template, entries) in records.items():
             manifest = self._manifests[number]
             kept = self._carried(manifest, entries, removed, removed_deletes)
+            key = (manifest.content, self._spec_of(manifest))
             if number in together:
-                key = (manifest.content, manifest.spec_id or 0)
                 templates.setdefault(key, template)
                 groups[key] += kept
             elif kept:
-                listed += self._put(template, manifest.content, manifest.spec_id or 0, kept)
+                listed += self._put(template, *key, kept)
         for each in new:
             groups[(DATA if each.content == 0 else DELETES, each.partition[0])].append(self._added(each))
         for (content, spec_id), entries in groups.items():
@@ -154,6 +145,15 @@ class ManifestWriter:
             found |= {place for path, offset, place in zip(*columns, strict=True) if (path, offset) in removed_deletes}
         return found
 
+    def _unlisted(self) -> set[int]:
+        """Positions of manifests that a snapshot names without a list: of these it does not say what a list has to."""
+        return {number for number, each in enumerate(self._manifests) if each.spec_id is None}
+
+    def _spec_of(self, manifest: Manifest) -> int:
+        entries = self.now.entries.by_manifest[manifest]
+        known = entries["spec_id"][0].as_py() if entries.num_rows else 0
+        return known if manifest.spec_id is None else manifest.spec_id
+
     def _piled_up(self) -> set[int]:
         """Positions of small manifests that are to be merged, as there are many of one specification."""
         properties = self.now.metadata.properties
@@ -164,7 +164,7 @@ class ManifestWriter:
         for number, each in enumerate(self._manifests):
             # What a merge leaves is not small, or is the only one.
             if self.now.entries.by_manifest[each].num_rows < _PER_MANIFEST // 2:
-                small[each.content, each.spec_id or 0].append(number)
+                small[each.content, self._spec_of(each)].append(number)
         return {number for numbers in small.values() if len(numbers) > most for number in numbers}
 
     def _untouched(self, written: Collection[int]) -> list[dict[str, Any]]:
@@ -179,8 +179,7 @@ class ManifestWriter:
             listed.add(manifest)
             counts = counted(self.now.entries.by_manifest[manifest])
             if counts[ADDED][0] or counts[EXISTING][0]:
-                right = {key: count for key, count in _fields_of(counts).items() if record.get(key) is not None}
-                found.append({"517": DATA, "515": 0, "516": 0, **record, **right})
+                found.append({"517": DATA, "515": 0, "516": 0, **record, **_fields_of(counts)})
         return found
 
     # -- entries ---------------------------------------------------------------------------------------------------
@@ -285,7 +284,7 @@ class ManifestWriter:
 
     def _template_of(self, spec_id: int) -> Template:
         """That of any manifest with the specification, which has the right record of partition values."""
-        manifest = next((each for each in self._manifests if (each.spec_id or 0) == spec_id), None)
+        manifest = next((each for each in self._manifests if self._spec_of(each) == spec_id), None)
         if manifest is None:
             return new_manifest(self.now.metadata, spec_id)
         return template_of(self._get(manifest.path), by_id=True)

@@ -20,7 +20,6 @@ from dv_maintenance.errors import (
     DamagedTableError,
     RefusedError,
     StorageDeniedError,
-    UnsupportedFeatureError,
 )
 from dv_maintenance.tables import publish as frame
 from dv_maintenance.tables.iceberg.commit.change import Change
@@ -229,12 +228,6 @@ def _number_rows(listed: Sequence[dict[str, Any]], first: int) -> int:
     taken = first
     for each in listed:
         if each["517"] == DATA and each.get("520") is None:
-            if each.get("512") is None or each.get("513") is None:
-                raise UnsupportedFeatureError(
-                    f"the manifest list does not say how many rows the files of {each['500']} have",
-                    features=("manifest lists without row counts",),
-                    next_step="let the table's engine rewrite its manifests: CALL system.rewrite_manifests('db.table')",
-                )
             each["520"] = taken
             taken += each["512"] + each["513"]
     return taken - first

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
 from typing import Any, Final
@@ -17,7 +17,7 @@ from uuid import UUID
 import pyarrow as pa
 
 from dv_maintenance.errors import DamagedTableError, UnsupportedFeatureError
-from dv_maintenance.tables.model import LOGICAL, SHAPES, shapes_of
+from dv_maintenance.tables.model import LOGICAL, SHAPES, logical_type, shapes_of
 from dv_maintenance.tables.work import DEFAULT
 
 ROW_ID: Final = "_row_id"
@@ -69,10 +69,21 @@ class Schema:
     arrow: pa.Schema
     names: Mapping[int, str]
 
-    def field(self, number: int) -> pa.Field | None:
-        """The column (not nested) with this field id."""
-        wanted = str(number).encode()
-        return next((each for each in self.arrow if each.metadata[_FIELD_ID.encode()] == wanted), None)
+    def path_to(self, number: int) -> pa.Field | None:
+        """The column that has this field id, or of whose structs a field has it: then without all other fields, and by
+        the dotted name.
+        """
+        found = _only(self.arrow, str(number).encode())
+        return None if found is None else found.with_name(self.names[number])
+
+
+def _only(fields: Iterable[pa.Field], number: bytes) -> pa.Field | None:
+    for each in fields:
+        if each.metadata[_FIELD_ID.encode()] == number:
+            return each
+        if pa.types.is_struct(each.type) and not logical_type(each) and (inner := _only(each.type, number)):
+            return each.with_type(pa.struct([inner]))
+    return None
 
 
 def plain(schema: pa.Schema) -> pa.Schema:

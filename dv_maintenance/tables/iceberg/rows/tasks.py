@@ -22,7 +22,7 @@ from dv_maintenance.tables.iceberg.layout import Layout
 from dv_maintenance.tables.iceberg.log.types import LAST_UPDATED, LINEAGE, ROW_ID
 from dv_maintenance.tables.iceberg.rows.files import EqualityDelete
 from dv_maintenance.tables.iceberg.snapshot import IcebergSnapshot
-from dv_maintenance.tables.model import FileKey
+from dv_maintenance.tables.model import FileKey, logical_type
 from dv_maintenance.tables.rows import row_id_name
 from dv_maintenance.tables.work import EXACT_INSTANTS, NAMES, DvRef, RowDefault, ScanTask, SourceFile
 
@@ -219,16 +219,26 @@ class Equality:
         schemas = sorted(self._snapshot.metadata.schemas.values(), key=lambda each: each.id, reverse=True)
         fields = []
         for number in numbers:
-            found = (each.field(number) for each in (self._snapshot.table_schema, *schemas))
+            found = (each.path_to(number) for each in (self._snapshot.table_schema, *schemas))
             field = next((each for each in found if each is not None), None)
-            if field is None or types.is_nested(field.type) or types.is_floating(field.type):
+            if field is None or not _is_comparable(field, str(number).encode()):
                 name = f"the column with field id {number}" if field is None else f"column {field.name}"
                 raise UnsupportedFeatureError(
-                    f"equality deletes compare {name}, which this release can't",
-                    features=("equality deletes by nested, floating or unknown columns",),
+                    f"equality deletes compare {name}; Iceberg's specification forbids floats, lists and maps",
+                    features=("equality deletes by floats, lists, maps or unknown columns",),
                     table=self._layout.uri,
                     version=self._snapshot.version,
-                    next_step="read the table with its own engine",
+                    next_step="read the table with the engine that wrote it",
                 )
             fields.append(field.with_nullable(True))
         return pa.schema(fields, scan_metadata(self._snapshot))
+
+
+def _is_comparable(field: pa.Field, number: bytes) -> bool:
+    """Specification, Equality Delete Files: they compare what an identifier may be, also nulls, also in null structs.
+
+    field : the way to the field with this id, see ``Schema.path_to``.
+    """
+    if field.metadata[b"PARQUET:field_id"] != number:
+        return _is_comparable(field.type.field(0), number)
+    return not (types.is_nested(field.type) or types.is_floating(field.type) or logical_type(field) == "geo")
