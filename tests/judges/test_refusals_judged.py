@@ -18,11 +18,13 @@ from paimon_judging import our_rows
 from support.iceberg_edits import edit
 from support.pages import matrix
 from support.paimon_engine import DV, EngineError, PaimonEngine
+from support.raw_manifest import Record, message, newest_manifest, patch, records, without
 from support.sessions import CHEAP, cheap
 
 from dv_maintenance.dml.update import update
 from dv_maintenance.errors import RefusedError, UnsupportedFeatureError
 from dv_maintenance.tables import open_table
+from dv_maintenance.tables.guard import VacuumRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -244,6 +246,15 @@ def set_options(path: Path, options: dict[str, str]) -> None:
     file.write_text(json.dumps({**body, "options": {**body["options"], **options}}))
 
 
+def row_ids_apart(manifest: list[Record]) -> list[Record]:
+    """The row ids of a manifest's fragments as if they were in a file (fields 5 and 6 of DataFragment)."""
+    apart = (6, message((1, b"data/ids"), (3, 6)))
+    return [
+        (number, message(*without(records(value), 5), apart) if number == 2 and isinstance(value, bytes) else value)
+        for number, value in manifest
+    ]
+
+
 @pytest.mark.deep
 def test_lance_refuses_what_is_refused_here(pylance: ModuleType, tmp_path: Path) -> None:
     path = tmp_path / "t"
@@ -254,9 +265,15 @@ def test_lance_refuses_what_is_refused_here(pylance: ModuleType, tmp_path: Path)
         open_table(str(path)).rename_manifests()
     open_table(str(path)).rename_manifests(now=time.time_ns() // 1_000_000 + 120_000)
     writer.delete("id = 1")
+    apart = tmp_path / "apart"
+    pylance.write_dataset(pa.table({"id": [1, 2, 3]}), apart, enable_stable_row_ids=True)
+    patch(newest_manifest(apart), row_ids_apart)
+    with pytest.raises(UnsupportedFeatureError, match="row ids or row versions in separate files"):
+        open_table(str(apart)).vacuum()
     as_the_page_says(
         "Lance",
         {
+            "vacuum of tables with row ids or row versions in separate files": said_by(lambda: pylance.dataset(apart)),
             "the policy's `compression`": said,
             "`rename-manifests` within a minute of a commit": said_by(lambda: pylance.dataset(path)),
         },
@@ -311,6 +328,41 @@ def test_paimon_refuses_what_is_refused_here(paimon_engine: PaimonEngine, tmp_pa
     with pytest.raises(RefusedError):
         open_table(str(files)).vacuum()
     assert engine.expire(files) == 0
+
+    newer = tmp_path / "n"
+    engine.create(newer, {"id": "INT", "v": "STRING"}, options=DV)
+    engine.append(newer, [(1, "x")])
+    listed = newer / "manifest" / "manifest-list-11111111-2222-3333-4444-555555555555-0"
+    shutil.copy(next(newer.glob("manifest/manifest-list-*")), listed)
+    newest = newer / "snapshot" / "snapshot-1"
+    newest.write_text(json.dumps({**json.loads(newest.read_text()), "newerManifestList": listed.name}))
+    with pytest.raises(UnsupportedFeatureError, match="has a field 'newerManifestList'"):
+        open_table(str(newer)).vacuum()
+    waste = engine.orphans(newer, time.time_ns() // 1_000_000 + 1)
+    assert [Path(each).name for each in waste] == [listed.name], "the snapshot names it"
+
+    changes = tmp_path / "c"
+    most = {"snapshot.num-retained.min": "1", "snapshot.num-retained.max": "2", "changelog.num-retained.max": "9"}
+    engine.create(changes, columns, key=["id"], options={"bucket": "1", "changelog-producer": "input", **most})
+    for value in "ab":
+        engine.append(changes, [(1, value)])
+    there = changes / "changelog" / "changelog-1"
+    there.parent.mkdir()
+    own = json.loads((changes / "snapshot" / "snapshot-1").read_text())
+    there.write_text(json.dumps({**own, "commitUser": "another"}))
+    with pytest.raises(RefusedError, match="changelog-1 exists, and differs"):
+        open_table(str(changes)).vacuum(VacuumRequest(now=time.time_ns() // 1_000_000 + 7 * 86_400_000))
+    engine.append(changes, [(1, "c")])
+    assert json.loads(there.read_text())["commitUser"] != "another"
+    for name in "xy":
+        engine.create(tmp_path / name, {"id": "INT"}, options={"data-file.path-directory": "../shared"})
+        engine.append(tmp_path / name, [(1,)])
+    with pytest.raises(RefusedError, match="points outside the table"):
+        open_table(str(tmp_path / "x")).vacuum()
+    theirs = {file.name for file in (tmp_path / "shared").rglob("data-*")}
+    waste = {Path(each).name for each in engine.orphans(tmp_path / "x", time.time_ns() // 1_000_000 + 1)}
+    assert len(theirs) == 2
+    assert len(waste & theirs) == 1, "it is the other table's"
     as_the_page_says(
         "Paimon",
         {
@@ -318,6 +370,9 @@ def test_paimon_refuses_what_is_refused_here(paimon_engine: PaimonEngine, tmp_pa
             "delete without `deletion-vectors.enabled`, or in buckets": "",
             "rewrites of files from before row tracking": str(untracked.value),
             "vacuum of format tables": "",
+            "vacuum of files with unknown fields or versions": "",
+            "vacuum if a branch is a symbolic link, or `data-file.path-directory` leads out of the table": "",
+            "vacuum if a changelog would replace another one": "",
             "primary-key tables with `changelog-producer` `full-compaction`": str(caught.value),
             "primary-key tables that merge on read: reading and rewrites": "",
         },
