@@ -1,5 +1,5 @@
 """Tables of Paimon's catalogs: ``NAME.DATABASE.TABLE``. In a filesystem warehouse the folders are the catalog, a JDBC
-catalog has a list beside them, a REST catalog is a server that makes the snapshots.
+catalog has a list beside them, a REST catalog is a server that makes the snapshots that are committed to it.
 
 pypaimon does not run beside the pyarrow of this package, so the catalogs are asked without it.
 Sources: Paimon's REST API (``rest-catalog-open-api.yaml``), ``FileSystemCatalog``, ``JdbcCatalog``.
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 from urllib.parse import quote, urlencode
 
@@ -18,9 +19,14 @@ from dv_maintenance.catalogs import jdbc, server
 from dv_maintenance.catalogs.kinds import CatalogSettings
 from dv_maintenance.catalogs.named import found, in_schemas, left_alone, schema_in, table_in
 from dv_maintenance.catalogs.server import Refusal, text
-from dv_maintenance.credentials import COMMITTER
-from dv_maintenance.errors import StorageUnavailableError, TableNotFoundError, UnsupportedFeatureError
+from dv_maintenance.errors import (
+    StorageDeniedError,
+    StorageUnavailableError,
+    TableNotFoundError,
+    UnsupportedFeatureError,
+)
 from dv_maintenance.storage import Storage, plain_uri
+from dv_maintenance.tables.paimon.served import ServedTable
 from dv_maintenance.tables.registry import Location, NamedTable, known_format
 
 if TYPE_CHECKING:
@@ -68,13 +74,14 @@ def located(name: str, settings: Settings, options: Mapping[str, str]) -> tuple[
     """See ``kinds.CatalogKind``. ``TABLE$branch_NAME`` is a branch."""
     database, table = table_in(name, "Paimon", *_NAME)
     options = {**settings.storage_options, **options}
+    handle: NamedTable | ServedTable
     branch = _BRANCH.fullmatch(table)
     if branch is not None:
         table = branch[1]
     elif "$" in table:
         raise left_alone(name, "a system table", "name the table itself")
     if settings.metastore == "rest":
-        place, handle = _served(name, settings, database, table, options)
+        place, handle = _served(name, settings, database, table, branch and branch[2], options)
     else:
         if settings.metastore == "jdbc" and table not in _rows(name, settings, _TABLES, database):
             raise _missing(name, "the catalog has no such table")
@@ -123,10 +130,10 @@ def _missing(name: str, what: str) -> TableNotFoundError:
 
 
 def _served(
-    name: str, settings: Settings, database: str, table: str, options: Mapping[str, str]
-) -> tuple[Storage, NamedTable]:
-    """The files of a table of a REST catalog. They are only read, and only while the newest snapshot among them is the
-    one that the server names.
+    name: str, settings: Settings, database: str, table: str, branch: str | None, options: Mapping[str, str]
+) -> tuple[Storage, ServedTable]:
+    """The files of a table of a REST catalog, and what commits to it. They are read only while the newest snapshot
+    among them is the one that the server names.
     """
     base = _base(name, settings)
     path = f"{base}/databases/{_quoted(database)}/tables/{_quoted(table)}"
@@ -138,7 +145,7 @@ def _served(
     location = text(body, "path")
     if not location:
         raise StorageUnavailableError(f"{name}: the catalog's answer has no path", next_step="check the catalog's uri")
-    place = Storage(plain_uri(location), {**options, COMMITTER: name.partition(".")[0]})
+    place = Storage(plain_uri(location), options)
     try:
         newest = server.request(name, f"{path}/snapshot", token=settings.token).get("snapshot")
     except Refusal as refusal:
@@ -152,7 +159,28 @@ def _served(
             features=("snapshots of a REST catalog",),
             next_step="read the table with an engine that asks the catalog",
         )
-    return place, NamedTable(name, text(body, "id"))
+    identity = text(body, "id")
+    named = f"{path}{_quoted(f'$branch_{branch}')}" if branch else path
+    return place, ServedTable(name, identity, partial(_submit, name, settings, f"{named}/commit", identity))
+
+
+def _submit(
+    name: str,
+    settings: Settings,
+    url: str,
+    identity: str,
+    snapshot: Mapping[str, Any],
+    statistics: Sequence[Mapping[str, Any]],
+) -> bool:
+    """See ``ServedTable.submit``."""
+    asked = {"tableId": identity, "snapshot": snapshot, "statistics": statistics}
+    try:
+        return server.request(name, url, token=settings.token, body=asked).get("success") is True
+    except Refusal as refusal:
+        if not refusal.certain:
+            raise StorageUnavailableError(f"{name}: the catalog did not confirm the commit ({refusal})") from None
+        advice = "check the name, and the token; committing needs the right to change the table"
+        raise StorageDeniedError(f"{name}: the catalog refused the commit ({refusal})", next_step=advice) from None
 
 
 def _number(newest: Any) -> int:

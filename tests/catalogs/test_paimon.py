@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import sqlite3
 import sys
@@ -10,12 +11,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
+import pyarrow.compute as pc
 import pytest
 from support.answers import Answers, Request, answering
 
 from dv_maintenance.catalogs import configured
-from dv_maintenance.catalogs.paimon import Settings, listed
+from dv_maintenance.catalogs.paimon import Settings, listed, located
 from dv_maintenance.cli import main
+from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.errors import (
     DvMaintenanceError,
     RefusedError,
@@ -25,6 +28,9 @@ from dv_maintenance.errors import (
     UnsupportedFeatureError,
     UsageError,
 )
+from dv_maintenance.maintenance.execution.apply import purge
+from dv_maintenance.maintenance.health import health
+from dv_maintenance.maintenance.read import read
 from dv_maintenance.tables import open_table
 from dv_maintenance.tables.find import FoundTable
 from dv_maintenance.testing.catalogs import CatalogCase, CatalogContract
@@ -145,10 +151,19 @@ def test_a_driver_gets_what_the_settings_say(scheme: str, driver: str, monkeypat
 
 
 class Double:
-    """A REST catalog with one table of a prefix, and a table of another type."""
+    """A REST catalog with one table of a prefix, and a table of another type. It makes snapshots as Paimon's own server
+    in ``test_paimon_judged.py``.
+
+    commits : the requests, in order.
+    before : is called before the next commit is looked at.
+    lost : answers of the next commits that get lost, after they are done.
+    """
 
     def __init__(self, place: Path) -> None:
         self.place = place
+        self.commits: list[Any] = []
+        self.before: list[Callable[[], object]] = []
+        self.lost = 0
         self.snapshot: Any = {"snapshot": {"snapshot": {"id": self.newest}, "recordCount": 1}}
 
     @property
@@ -171,6 +186,8 @@ class Double:
                 return 200, objects
             case "/tables/orders/snapshot" if self.snapshot is not None:
                 return 200, self.snapshot
+            case "/tables/orders/commit" if request.method == "POST":
+                return self.committed(request.object)
             case "/table-details":
                 if "pageToken" not in request.query:
                     return 200, {"tableDetails": [orders], "nextPageToken": "two"}
@@ -178,6 +195,26 @@ class Double:
             case "/v1/p/databases":
                 return 200, {"databases": ["shop"]}
         return 404, {"message": "not there", "code": 404, "resourceType": "TABLE"}
+
+    def committed(self, asked: Any) -> tuple[int, Any]:
+        if self.before:
+            self.before.pop()()
+        self.commits.append(asked)
+        assert set(asked) == {"tableId", "snapshot", "statistics"}
+        if asked["tableId"] != "id-1":
+            return 404, {"message": "another table", "code": 404}
+        made = asked["snapshot"]["id"] == self.newest + 1
+        if made:
+            self.make(asked["snapshot"])
+        if self.lost:
+            self.lost -= 1
+            return 503, {"message": "lost", "code": 503}
+        return 200, {"success": made}
+
+    def make(self, snapshot: Any) -> None:
+        number = snapshot["id"]
+        (self.place / "snapshot" / f"snapshot-{number}").write_text(json.dumps(snapshot))
+        self.snapshot = {"snapshot": {"snapshot": {"id": number}}}
 
 
 @pytest.fixture
@@ -192,26 +229,114 @@ def server(double: Double, catalogs: Callable[..., None]) -> Iterator[Answers]:
         yield made
 
 
-def test_a_table_of_a_server_is_read_and_never_written(
+def ids() -> list[int]:
+    _, batches = read(open_table("rest.shop.orders"), None, columns=["id"])
+    return sorted(row["id"] for batch in batches for row in batch.to_pylist())
+
+
+def test_a_table_of_a_server_is_changed_through_it(
     server: Answers, double: Double, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The server makes the snapshots."""
     assert main(["health", "rest.shop.orders", "--json"]) == 0, capsys.readouterr()
-    assert main(["read", "rest.shop.orders", "--json"]) == 0, capsys.readouterr()
-    before = sorted(double.place.rglob("*"))
-    for verb in (
-        ["plan"],
-        ["purge", "--engine", "local"],
-        ["purge", "--engine", "local", "--dry-run"],
-        ["vacuum"],
-        ["vacuum", "--dry-run"],
-        ["delete", "--where", "id = 1", "--engine", "local"],
-    ):
-        assert main([verb[0], "rest.shop.orders", *verb[1:]]) == 3, verb
+    before, files, first = ids(), sorted(double.place.rglob("*")), double.newest
+    assert main(["plan", "rest.shop.orders"]) == 0, capsys.readouterr()
+    assert main(["purge", "rest.shop.orders", "--engine", "local", "--dry-run"]) == 0, capsys.readouterr()
+    assert sorted(double.place.rglob("*")) == files
+    assert double.commits == []
+    assert main(["delete", "rest.shop.orders", "--where", f"id = {before[0]}", "--engine", "local"]) == 0
+    assert ids() == before[1:]
+    assert main(["purge", "rest.shop.orders", "--engine", "local"]) == 0, capsys.readouterr()
+    assert ids() == before[1:]
+    assert health(open_table("rest.shop.orders").snapshot()).counts.deleted_rows == 0
+    assert [each["snapshot"]["id"] for each in double.commits] == [first + 1, first + 2]
+    (deleted, purged) = (each["statistics"] for each in double.commits)
+    assert deleted == [], "only the index changed"
+    (sums,) = purged
+    rows = double.commits[1]["snapshot"]["deltaRecordCount"]
+    assert (sums["spec"], sums["recordCount"]) == ({}, rows)
+    assert rows < 0
+    assert main(["vacuum", "rest.shop.orders"]) == 3
+    assert main(["vacuum", "rest.shop.orders", "--dry-run"]) == 3
     shown = capsys.readouterr()
-    assert "rest makes the versions of this table itself" in shown.out + shown.err
-    assert sorted(double.place.rglob("*")) == before
+    assert "which snapshots it has is for its REST catalog to say" in shown.out + shown.err
     assert TOKEN not in shown.out + shown.err
+
+
+def test_a_server_is_told_of_every_partition(golden_copy: Callable[[str], Path], catalogs: Callable[..., None]) -> None:
+    place = golden_copy("paimon/append_dv_part/table")
+    double = Double(place)
+    with answering(double) as made:
+        catalogs(rest={"type": "paimon", "metastore": "rest", "warehouse": "wh", "uri": made.url, "token": TOKEN})
+        table = open_table("rest.shop.orders")
+        assert purge(table, LocalEngine()).verified
+        before, after = (table.snapshot(version).files for version in (double.newest - 1, double.newest))
+    (sums,) = (each["statistics"] for each in double.commits)
+    for each in sums:
+        name = ",".join(f"{key}={value}" for key, value in each["spec"].items())
+        own = [files.filter(pc.equal(files["partition"], name)) for files in (before, after)]
+        for column, gained in {"physical_rows": "recordCount", "size": "fileSizeInBytes"}.items():
+            then, now = (pc.sum(files[column]).as_py() or 0 for files in own)
+            assert each[gained] == now - then
+        assert each["fileCount"] == own[1].num_rows - own[0].num_rows
+    assert len(sums) > 1
+
+
+@pytest.mark.parametrize("lost", [1, 3])
+def test_a_commit_whose_answer_is_lost_is_looked_up(server: Answers, double: Double, lost: int) -> None:
+    before, double.lost = ids(), lost
+    assert purge(open_table("rest.shop.orders"), LocalEngine()).verified
+    assert ids() == before
+    assert len(double.commits) == max(lost, 2)
+
+
+def test_a_commit_that_may_yet_be_made_keeps_its_files(server: Answers, double: Double) -> None:
+    before = ids()
+    double.make = lambda _: None  # type: ignore[method-assign, assignment]
+    double.lost = 3
+    with pytest.raises(StorageUnavailableError, match=r"snapshot-8: .*\(lost\), and it is not there") as caught:
+        purge(open_table("rest.shop.orders"), LocalEngine())
+    assert "it is unknown whether the commit that names them succeeded" in str(caught.value)
+    named = double.commits[0]["snapshot"]["deltaManifestList"]
+    assert (double.place / "manifest" / named).exists()
+    assert ids() == before
+
+
+def test_another_writer_was_faster(server: Answers, double: Double) -> None:
+    before = ids()
+
+    def append() -> None:
+        newest = json.loads((double.place / "snapshot" / f"snapshot-{double.newest}").read_text())
+        double.make({**newest, "id": newest["id"] + 1, "commitUser": "another"})
+
+    double.before.append(append)
+    assert purge(open_table("rest.shop.orders"), LocalEngine()).verified
+    assert [each["snapshot"]["id"] for each in double.commits] == [double.newest - 1, double.newest]
+    named = double.commits[0]["snapshot"]["deltaManifestList"]
+    assert not (double.place / "manifest" / named).exists()
+    assert ids() == before
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"), [(403, "refused the commit"), ((404, {"message": "another table"}), "another table")]
+)
+def test_a_commit_that_the_server_refuses_leaves_nothing(
+    server: Answers, double: Double, fault: Any, said: str
+) -> None:
+    files, table = sorted(double.place.rglob("*")), open_table("rest.shop.orders")
+    double.before.append(lambda: None)
+    answer = server.answer
+    server.answer = lambda request: (
+        ((fault, "") if isinstance(fault, int) else fault) if request.path.endswith("/commit") else answer(request)
+    )
+    with pytest.raises(StorageDeniedError, match=said) as caught:
+        purge(table, LocalEngine())
+    assert TOKEN not in str(caught.value)
+    assert [each for each in sorted(double.place.rglob("*")) if each.is_file()] == [
+        each for each in files if each.is_file()
+    ]
+
+
+def test_what_a_server_has_is_listed(server: Answers) -> None:
     settings: Any = configured()["rest"]
     assert sorted(listed("rest.*", settings)) == [
         FoundTable("shop.orders", "paimon"),
@@ -219,8 +344,8 @@ def test_a_table_of_a_server_is_read_and_never_written(
     ]
     with pytest.raises(UnsupportedFeatureError, match=r"rest.shop.things is of the type object-table"):
         open_table("rest.shop.things")
-    handle = __import__("dv_maintenance.catalogs.paimon", fromlist=["x"]).located("rest.shop.orders", settings, {})
-    assert handle[1].catalog.identity == "id-1"
+    handle: Any = located("rest.shop.orders", settings, {})[1].catalog
+    assert handle.identity == "id-1"
 
 
 @pytest.mark.parametrize("off", [1, -1])

@@ -38,13 +38,14 @@ class EngineConflictError(EngineError):
 
 
 class PaimonEngine:
-    """Tables are folders. Values are plain ones, see ``plain``."""
+    """Tables are folders. Values are plain ones, see ``plain``. ``more``: jars beside Paimon's own."""
 
-    def __init__(self, spark: SparkSession, jar: Path, scratch: Path) -> None:
+    def __init__(self, spark: SparkSession, jar: Path, scratch: Path, more: Sequence[Path] = ()) -> None:
         jvm: Any = spark._jvm
         assert jvm is not None
-        urls = spark._sc._gateway.new_array(jvm.java.net.URL, 1)
-        urls[0] = jvm.java.io.File(str(jar)).toURI().toURL()
+        urls = spark._sc._gateway.new_array(jvm.java.net.URL, 1 + len(more))
+        for at, each in enumerate((jar, *more)):
+            urls[at] = jvm.java.io.File(str(each)).toURI().toURL()
         parent = jvm.java.lang.Thread.currentThread().getContextClassLoader()
         compiler = jvm.org.codehaus.janino.SimpleCompiler()
         compiler.setParentClassLoader(jvm.java.net.URLClassLoader(urls, parent))
@@ -77,6 +78,17 @@ class PaimonEngine:
         raise (EngineConflictError if "conflict" in said else EngineError)(said)
 
     # -- tables ----------------------------------------------------------------------------------------------------
+
+    def serve(self, warehouse: Path, token: str) -> str:
+        """Start the REST catalog of Paimon's own tests (``places.PAIMON_REST``), whose warehouse is called ``wh``. From
+        then on, tables are not folders, but called ``shop.NAME``. Returns its URI.
+        """
+        return str(self._call("serve", warehouse, token=token))
+
+    def counted(self, table: str) -> dict[str, tuple[int, int, int]]:
+        """What the REST catalog counts in each partition, by its name: rows, files, bytes."""
+        found = self._call("counted", table)
+        return {",".join(f"{key}={value}" for key, value in spec.items()): tuple(sums) for spec, *sums in found}
 
     def create(
         self,

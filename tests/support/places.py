@@ -14,6 +14,18 @@ UNITY = ROOT / ".cache" / "jars" / "unitycatalog-0.6.0"
 JUDGED_SPARK = "4.1."
 # Paimon's own engine, without an engine around it.
 PAIMON = ROOT / ".cache" / "jars" / "paimon-1.4.2" / "paimon-bundle-1.4.2.jar"
+# The REST catalog of Paimon's tests, and what it runs on.
+PAIMON_REST = [
+    ROOT / ".cache" / "jars" / each
+    for each in (
+        "paimon-rest-1.4.2/paimon-core-1.4.2-tests.jar",
+        "okhttp-4.12.0/mockwebserver-4.12.0.jar",
+        "okhttp-4.12.0/okhttp-4.12.0.jar",
+        "okio-3.6.0/okio-jvm-3.6.0.jar",
+        "kotlin-1.9.10/kotlin-stdlib-1.9.10.jar",
+        "junit-4.13.2/junit-4.13.2.jar",
+    )
+]
 # Iceberg's runtime for Spark.
 ICEBERG = ROOT / ".cache" / "jars" / "iceberg-1.12.0" / "iceberg-spark-runtime-4.1_2.13-1.12.0.jar"
 SQLITE = ROOT / ".cache" / "jars" / "sqlite-3.50.3.0" / "sqlite-jdbc-3.50.3.0.jar"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dv_maintenance.tables.registry import TableFormat, at_root
+from dv_maintenance.tables.registry import TableFormat, at_location
 
 FORMAT = TableFormat(
     name="paimon",
@@ -10,7 +10,7 @@ FORMAT = TableFormat(
     # No folder name is unique to Paimon, but its schema files are. A table without snapshots has one, too.
     marker="schema",
     marker_file=r"schema-\d+",
-    open=at_root("dv_maintenance.tables.paimon.table:PaimonTable"),
+    open=at_location("dv_maintenance.tables.paimon.table:open_at"),
     dv_codecs={"paimon": "dv_maintenance.dv.paimon:read"},
     commits="snapshot",
     commits_also=("manifest", "index"),

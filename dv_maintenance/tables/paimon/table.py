@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from dv_maintenance.errors import DvMaintenanceError
+from dv_maintenance.errors import DvMaintenanceError, RefusedError
+from dv_maintenance.remedies import Remedy
+from dv_maintenance.remedies import run as run_verb
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables.binding import Receiver, deferred
 from dv_maintenance.tables.guard import VACUUM_DEFAULTS, VacuumRequest
 from dv_maintenance.tables.paimon.layout import Layout, table_layout
+from dv_maintenance.tables.paimon.served import ServedTable, Target
 from dv_maintenance.tables.paimon.snapshot import load_snapshot
+from dv_maintenance.tables.registry import Location, at_root
 from dv_maintenance.tables.rows import DeletesOnly
 from dv_maintenance.tables.table import check_branch, refusal_of_rewrites
 from dv_maintenance.tables.versions import NumberedVersions
@@ -40,6 +44,15 @@ else:
 
 _of_place = Receiver[Storage]("place")
 _of_layout = Receiver[Layout]("layout")
+_of_target = Receiver[Target]("target")
+_at_root = at_root(f"{__name__}:PaimonTable")
+
+
+def open_at(location: Location) -> Table[Any]:
+    """The table at a location. Raises UnsupportedFeatureError as ``registry.at_root``."""
+    if isinstance(location.catalog, ServedTable):
+        return PaimonTable(location.storage, location.catalog)
+    return _at_root(location)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +62,11 @@ class PaimonTable(NumberedVersions, DeletesOnly):
     See ``dv_maintenance.tables.table.Table`` for what each method promises.
 
     place : the folder of the table or of the branch.
+    server : of a table of a REST catalog.
     """
 
     place: Storage
+    server: ServedTable | None = None
     format: ClassVar[str] = "paimon"
 
     @property
@@ -66,6 +81,10 @@ class PaimonTable(NumberedVersions, DeletesOnly):
     @property
     def layout(self) -> Layout:
         return table_layout(self.place)
+
+    @property
+    def target(self) -> Target:
+        return Target(self.place, self.server)
 
     def path_of(self, name: str) -> str:
         return name
@@ -93,6 +112,7 @@ class PaimonTable(NumberedVersions, DeletesOnly):
     def check_writable(self, snapshot: PaimonSnapshot, operation: str) -> None:
         self.place.fence.check_open()
         if operation == "vacuum":
+            self._check_unserved()
             return run.check_cleanable(self.layout)
         return writable.check_writable(self.layout, snapshot, operation)
 
@@ -100,9 +120,9 @@ class PaimonTable(NumberedVersions, DeletesOnly):
 
     scan_tasks = _of_layout(tasks.scan_tasks)
     rewrite_tasks = _of_layout(rewrite_tasks.rewrite_tasks)
-    commit = _of_place(rewrites.commit_replacements)
+    commit = _of_target(rewrites.commit_replacements)
     may_match = _of_layout(skipping.may_match)
-    commit_changes = _of_place(deletes.commit_deletes)
+    commit_changes = _of_target(deletes.commit_deletes)
 
     def row_write_tasks(self, snapshot: PaimonSnapshot, target_bytes: int) -> tuple[RowWriteTask, RowWriteTask]:
         del target_bytes
@@ -114,7 +134,16 @@ class PaimonTable(NumberedVersions, DeletesOnly):
         return retention_of(snapshot.properties, self.uri, None, allow_short=False).kept_for
 
     def vacuum(self, request: VacuumRequest = VACUUM_DEFAULTS) -> VacuumReport:
+        self._check_unserved()
         return run.vacuum(self.place, request)
+
+    def _check_unserved(self) -> None:
+        if self.server is not None:
+            raise RefusedError(
+                "no vacuum of this table: which snapshots it has is for its REST catalog to say",
+                table=self.uri,
+                next_step=Remedy("let Paimon do it: {}", (run_verb("engine-sql", f"{self.server.name} vacuum"),)),
+            )
 
     def undelete(self, *, since: int | None = None, until: int | None = None, dry_run: bool = False) -> UndeleteReport:
         from dv_maintenance.tables.paimon.vacuum.undelete import PaimonUndeleteRules

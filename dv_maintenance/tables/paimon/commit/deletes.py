@@ -19,16 +19,16 @@ from dv_maintenance.tables.paimon.commit.publish import Draft, publish
 from dv_maintenance.tables.paimon.commit.rewrites import LiveFile, live_files, others_with
 from dv_maintenance.tables.paimon.layout import table_layout
 from dv_maintenance.tables.paimon.log.entries import FileId, added_entries, removal
+from dv_maintenance.tables.paimon.served import Target
 from dv_maintenance.tables.rows import ChangesOutcome, DeletedRows, RowChanges, rehearsed
 
 if TYPE_CHECKING:
-    from dv_maintenance.storage import Storage
     from dv_maintenance.tables.paimon.layout import Layout
     from dv_maintenance.tables.paimon.snapshot import PaimonSnapshot
 
 
 def commit_deletes(
-    place: Storage,
+    target: Target,
     base: PaimonSnapshot,
     changes: RowChanges,
     *,
@@ -55,10 +55,10 @@ def commit_deletes(
     if not changes.deleted:
         return ChangesOutcome(None, 0)
     if dry_run:
-        place = rehearsed(place, changes)
-    layout = table_layout(place)
+        target = Target(rehearsed(target.place, changes))
+    layout = table_layout(target.place)
     commit = _Commit(layout, base, _deletions(layout, base, changes.deleted))
-    published = publish(place, base, commit.compose, writes="delete", max_attempts=max_attempts)
+    published = publish(target, base, commit.compose, writes="delete", max_attempts=max_attempts)
     if published.version is None:
         return ChangesOutcome(None, published.attempts, conflict=commit.conflict)
     whole = sum(each.deleted is None for each in commit.deletions)

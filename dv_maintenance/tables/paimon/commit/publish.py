@@ -34,13 +34,13 @@ from dv_maintenance.tables.paimon.layout import SNAPSHOT, table_layout
 from dv_maintenance.tables.paimon.log.entries import Entry, filled, read_whole, written
 from dv_maintenance.tables.paimon.log.manifests import ADD, DELETE
 from dv_maintenance.tables.paimon.log.snapshots import BATCH, LATEST, USER, latest_version, load_snapshot_file
+from dv_maintenance.tables.paimon.served import Target, statistics
 from dv_maintenance.tables.paimon.snapshot import PaimonSnapshot, load_snapshot
 from dv_maintenance.tables.paimon.writable import check_writable
 from dv_maintenance.tables.publish import Overtaken, Published, Rules
 from dv_maintenance.units import epoch_millis
 
 if TYPE_CHECKING:
-    from dv_maintenance.storage import Storage
     from dv_maintenance.tables.paimon.commit.index_change import NewIndex
     from dv_maintenance.tables.paimon.layout import Layout
 
@@ -70,7 +70,7 @@ Compose = Callable[[PaimonSnapshot], Draft | None]
 
 
 def publish(
-    place: Storage, base: PaimonSnapshot, compose: Compose, *, writes: str, max_attempts: int = 10
+    target: Target, base: PaimonSnapshot, compose: Compose, *, writes: str, max_attempts: int = 10
 ) -> Published[Draft]:
     """Commit the draft that ``compose`` returns for the newest snapshot. If there is none newer, that is ``base``.
 
@@ -84,10 +84,10 @@ def publish(
     StorageError : the storage failed. The error says so if the commit may have happened nevertheless.
     DamagedTableError, UnsupportedFeatureError, RefusedError : about the newest snapshot; nothing was committed.
     """
-    layout = table_layout(place)
+    layout = table_layout(target.place)
     with frame.before_the_commit():
         check_writable(layout, base, writes)
-    rules = _Rules(place, layout, base, compose, writes, now=base)
+    rules = _Rules(target, layout, base, compose, writes, now=base)
     return frame.publish(rules, max_attempts=max_attempts, first_pause=_FIRST_PAUSE, longest_pause=_LONGEST_PAUSE)
 
 
@@ -97,7 +97,7 @@ class _Rules(Rules[Draft]):
     snapshot may have expired before that search.
     """
 
-    place: Storage
+    target: Target
     layout: Layout
     base: PaimonSnapshot
     compose: Compose
@@ -108,12 +108,12 @@ class _Rules(Rules[Draft]):
 
     @property
     def table(self) -> str:
-        return self.place.uri
+        return self.target.place.uri
 
     def catch_up(self) -> None:
         self.newest = latest_version(self.layout)
         with self._unless_expired():
-            self.now = load_snapshot(self.place, known=self.now)
+            self.now = load_snapshot(self.target.place, known=self.now)
             check_writable(self.layout, self.now, self.writes)
 
     def draft(self) -> Draft | None:
@@ -126,7 +126,7 @@ class _Rules(Rules[Draft]):
         path = self.layout.snapshot(version)
         try:
             with self._unless_expired():
-                body = self._snapshot(draft, files)
+                body = self._content(draft, files)
                 # After a rollback and new commits up to the same number, this commit would bring back the rolled-back
                 # state.
                 another = self._base_is_another()
@@ -134,7 +134,7 @@ class _Rules(Rules[Draft]):
             files.discard()
             raise
         try:
-            created = not another and create_once(self.layout.storage, path, body, self._unsure)
+            created = not another and self._create(path, body, draft)
         except StorageDeniedError:
             files.discard()
             raise
@@ -150,8 +150,34 @@ class _Rules(Rules[Draft]):
             raise self._unsure(
                 path, f"snapshot {self.now.version}, its base, was rolled back and replaced during the commit"
             )
-        self._point_to(version)
+        if self.target.server is None:
+            self._point_to(version)
         return version
+
+    def _create(self, path: str, body: Mapping[str, Any], draft: Draft) -> bool:
+        """Make the snapshot, or let the server make it; whether that was done. Raises as ``create_once``."""
+        server = self.target.server
+        if server is None:
+            content = orjson.dumps(body, option=orjson.OPT_INDENT_2)
+            return create_once(self.layout.storage, path, content, self._unsure)
+        failure: StorageError | None = None
+        try:
+            if server.submit(body, statistics(self.now, draft.entries)):
+                return True
+        except StorageDeniedError:
+            raise
+        except StorageError as error:
+            failure = error
+        # It refuses a number that is taken, by another writer or by this one: an answer may be lost, and the request
+        # repeated.
+        try:
+            found = load_snapshot_file(self.layout, body["id"])
+        except UsageError as error:
+            why = "the server says that it did not make it" if failure is None else failure.message
+            raise self._unsure(path, f"{why}, and it is not there") from error
+        except DvMaintenanceError as error:
+            raise self._unsure(path, str(error)) from error
+        return found is not None and found.commit_user == self.user
 
     def defeat(self, attempts: int) -> ConflictError:
         return ConflictError(
@@ -195,7 +221,7 @@ class _Rules(Rules[Draft]):
 
     # -- one snapshot ----------------------------------------------------------------------------------------------
 
-    def _snapshot(self, draft: Draft, files: NewFiles) -> bytes:
+    def _content(self, draft: Draft, files: NewFiles) -> dict[str, Any]:
         """Write the files that the snapshot names. Returns the content of the snapshot file."""
         before, layout = self.now.file, self.layout
         if before is None:
@@ -220,7 +246,7 @@ class _Rules(Rules[Draft]):
                 # Only if the schema has a field that Paimon does not know, without a default.
                 raise DamagedTableError(
                     f"the schema of snapshot {before.id}'s manifest lists does not fit their entries: {error}",
-                    table=self.place.uri,
+                    table=self.table,
                     version=before.id,
                     done="nothing was committed",
                 ) from error
@@ -231,7 +257,7 @@ class _Rules(Rules[Draft]):
             index_manifest = self._put_index(draft.index, name, files)
         rows = sum((1 if each.record["_KIND"] == ADD else -1) * each.file["_ROW_COUNT"] for each in draft.entries)
         old = before.body
-        body = {
+        return {
             **{key: old[key] for key in _INHERITED if old.get(key) is not None},
             "id": before.id + 1,
             "schemaId": self.now.table_schema.id,
@@ -248,7 +274,6 @@ class _Rules(Rules[Draft]):
             "changelogRecordCount": 0,
             **({"uuid": str(uuid4())} if "uuid" in old else {}),
         }
-        return orjson.dumps(body, option=orjson.OPT_INDENT_2)
 
     def _list_record(
         self, template: Template, name: str, size: int, records: Sequence[Mapping[str, Any]]

@@ -38,8 +38,8 @@ from dv_maintenance.units import epoch_millis
 
 if TYPE_CHECKING:
     from dv_maintenance.files.avro.writer import Template
-    from dv_maintenance.storage import Storage
     from dv_maintenance.tables.paimon.layout import Layout
+    from dv_maintenance.tables.paimon.served import Target
     from dv_maintenance.tables.paimon.snapshot import PaimonSnapshot
     from dv_maintenance.tables.table import CommitOutcome, Replacement
     from dv_maintenance.tables.work import OutputFile
@@ -89,7 +89,7 @@ def live_files(snapshot: PaimonSnapshot, names: set[str]) -> dict[FileId, LiveFi
 
 
 def commit_replacements(
-    place: Storage,
+    target: Target,
     base: PaimonSnapshot,
     replacements: Sequence[Replacement],
     *,
@@ -108,10 +108,10 @@ def commit_replacements(
     names = {key.path.rpartition("/")[2] for key in inputs}
     live = {file.key: file for file in live_files(base, names).values() if file.key in inputs}
     with before_the_commit():
-        layout = table_layout(place)
+        layout = table_layout(target.place)
         _verify(layout, base, replacements, live)
     commit = _Commit(layout, base, replacements, live)
-    published = publish(place, base, commit.compose, writes="rewrite", max_attempts=max_attempts)
+    published = publish(target, base, commit.compose, writes="rewrite", max_attempts=max_attempts)
     draft = published.draft
     moved = {} if draft is None or draft.index is None else draft.index.moved
     return replace(outcome_of(published, commit.stay, commit.lost, lambda file: file.key), moved=moved)
