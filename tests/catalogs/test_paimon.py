@@ -239,6 +239,8 @@ def test_a_table_of_a_server_is_changed_through_it(
 ) -> None:
     assert main(["health", "rest.shop.orders", "--json"]) == 0, capsys.readouterr()
     before, files, first = ids(), sorted(double.place.rglob("*")), double.newest
+    hint = double.place / "snapshot" / "LATEST"
+    hinted = hint.read_text()
     assert main(["plan", "rest.shop.orders"]) == 0, capsys.readouterr()
     assert main(["purge", "rest.shop.orders", "--engine", "local", "--dry-run"]) == 0, capsys.readouterr()
     assert sorted(double.place.rglob("*")) == files
@@ -249,6 +251,7 @@ def test_a_table_of_a_server_is_changed_through_it(
     assert ids() == before[1:]
     assert health(open_table("rest.shop.orders").snapshot()).counts.deleted_rows == 0
     assert [each["snapshot"]["id"] for each in double.commits] == [first + 1, first + 2]
+    assert hint.read_text() == hinted, "the server's"
     (deleted, purged) = (each["statistics"] for each in double.commits)
     assert deleted == [], "only the index changed"
     (sums,) = purged
