@@ -264,7 +264,7 @@ class PaimonBackend(_BuiltBackend):
 
 
 class IcebergBackend(_BuiltBackend):
-    """An Iceberg table of format version 3, in the folder of Hadoop's catalog."""
+    """An Iceberg table in the folder of Hadoop's catalog. The property ``format-version`` is 3, unless it says 2."""
 
     format = "iceberg"
     builder = IcebergBuilder

@@ -7,6 +7,7 @@ from copy import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
+from dv_maintenance.tables.iceberg.snapshot import IcebergSnapshot
 from dv_maintenance.tables.model import FileKey
 from dv_maintenance.testing.backends import Row, TableBackend
 
@@ -144,9 +145,13 @@ class TableHistory:
 
 def needed_files(table: Table, version: int | None = None) -> frozenset[str]:
     """Paths of the files that a version needs, according to its scan tasks."""
-    sources = [source for task in table.scan_tasks(table.snapshot(version)) for source in task.sources]
+    snapshot = table.snapshot(version)
+    sources = [source for task in table.scan_tasks(snapshot) for source in task.sources]
     names = [source.uri for source in sources] + [source.dv.uri for source in sources if source.dv]
-    return frozenset(table.storage.path_of_uri(name) for name in names if name is not None)
+    found = frozenset(table.storage.path_of_uri(name) for name in names if name is not None)
+    if isinstance(snapshot, IcebergSnapshot):  # its tasks have the rows of position delete files, not their names
+        found |= {table.path_of(file) for files in snapshot.matched.position_files.values() for file in files}
+    return found
 
 
 @dataclass

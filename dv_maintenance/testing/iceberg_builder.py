@@ -1,5 +1,5 @@
-"""Iceberg tables of format version 3 for tests and the demo, in the folder of Hadoop's catalog, written the simplest
-way: a commit that removes anything writes every entry of that kind again.
+"""Iceberg tables of format versions 2 and 3 for tests and the demo, in the folder of Hadoop's catalog, written the
+simplest way: a commit that removes anything writes every entry of that kind again.
 """
 
 from __future__ import annotations
@@ -23,10 +23,26 @@ from dv_maintenance.tables.dv_codecs import load
 from dv_maintenance.tables.iceberg.commit.schemas import for_lists, for_manifests
 from dv_maintenance.tables.iceberg.commit.templates import NEW_LIST, new_manifest, partition_fields
 from dv_maintenance.tables.iceberg.layout import Layout
-from dv_maintenance.tables.iceberg.log.manifests import ADDED, DATA, DELETED, DELETES, EXISTING
+from dv_maintenance.tables.iceberg.log.manifests import ADDED, DATA, DELETED, DELETES, EXISTING, PATH_ID
+from dv_maintenance.tables.iceberg.rows.position_deletes import SCHEMA
 from dv_maintenance.tables.iceberg.rows.tasks import stored_source
 from dv_maintenance.tables.iceberg.snapshot import IcebergSnapshot, load_snapshot
 from dv_maintenance.units import epoch_millis
+
+
+def _deletes_of_one_file(snapshot: IcebergSnapshot) -> list[tuple[dict[str, Any], str]]:
+    """Live deletion vectors and position delete files, with the data file that each names."""
+    vectors = [(row, str(row["referenced"])) for row in snapshot.deletes.dvs.to_pylist()]
+    files = [(row, snapshot.position_deletes[row["path"]].positions) for row in snapshot.deletes.positions.to_pylist()]
+    return vectors + [(row, next(iter(named))) for row, named in files if len(named) == 1]
+
+
+def _bounds(data: str) -> dict[str, Any]:
+    """Bounds of the paths in a delete file of one data file."""
+    return {
+        "125": [{"126": PATH_ID, "127": data.encode()}],
+        "128": [{"129": PATH_ID, "130": data.encode()}],
+    }
 
 
 class IcebergBuilder:
@@ -40,7 +56,13 @@ class IcebergBuilder:
     def create(
         self, columns: Mapping[str, Any], partition_by: Sequence[str] = (), properties: Mapping[str, str] | None = None
     ) -> int:
-        """Write the first metadata, and a snapshot without files. ``columns``: Iceberg's types by name."""
+        """Write the first metadata, and a snapshot without files.
+
+        columns : Iceberg's types by name.
+        properties : ``format-version`` is 3, unless they say 2.
+        """
+        properties = dict(properties or {})
+        version = int(properties.pop("format-version", 3))
         fields = [
             {"id": at, "name": name, "type": kind, "required": False}
             for at, (name, kind) in enumerate(columns.items(), 1)
@@ -50,7 +72,7 @@ class IcebergBuilder:
             for at, name in enumerate(partition_by)
         ]
         body = {
-            "format-version": 3,
+            "format-version": version,
             "table-uuid": str(uuid4()),
             "location": self.location,
             "last-sequence-number": 0,
@@ -63,8 +85,8 @@ class IcebergBuilder:
             "last-partition-id": 999 + len(spec),
             "sort-orders": [{"order-id": 0, "fields": []}],
             "default-sort-order-id": 0,
-            "properties": dict(properties or {}),
-            "next-row-id": 0,
+            "properties": properties,
+            **({"next-row-id": 0} if version > 2 else {}),
             "refs": {},
             "snapshots": [],
             "snapshot-log": [],
@@ -135,18 +157,19 @@ class IcebergBuilder:
         changed = removed | set(dvs or {})
         new_deletes = self._new_dvs(before, dvs or {}, number)
         new_deletes += [self._entry(ADDED, number, None, None, file) for file in deletes]
-        if changed & set(before.deletes.dvs["referenced"].to_pylist()):
-            dvs_before = before.deletes.dvs.to_pylist()
-            new_deletes += [self._dv(before, row, number, row["referenced"] in changed) for row in dvs_before]
+        had = _deletes_of_one_file(before)
+        if changed & {data for _, data in had}:
+            new_deletes += [self._dv(before, row, number, data) for row, data in had if data not in changed]
+            new_deletes += [self._dv(before, row, number, data, gone=True) for row, data in had if data in changed]
             old = [each for each in old if each["517"] != DELETES]
         new = [
             self._manifest(before, content, some[at : at + per_manifest], number, sequence)
             for content, some in ((0, data), (1, new_deletes))
             for at in range(0, len(some), per_manifest)
         ]
-        listed, first = new + [each for each in old if each["504"] or each["505"]], body["next-row-id"]
-        taken = first
-        for each in listed:
+        listed = new + [each for each in old if each["504"] or each["505"]]
+        first = taken = body.get("next-row-id")
+        for each in listed if taken is not None else ():
             if each["517"] == DATA and each.get("520") is None:
                 each["520"], taken = taken, taken + each["512"] + each["513"]
         path = f"{self.location}/metadata/snap-{number}-1-{uuid4()}.avro"
@@ -159,15 +182,14 @@ class IcebergBuilder:
             "manifest-list": path,
             "schema-id": 0,
             "summary": {"operation": operation},
-            "first-row-id": first,
-            "added-rows": taken - first,
+            **({} if first is None else {"first-row-id": first, "added-rows": taken - first}),
         }
-        self._put(path, for_lists(NEW_LIST, 3, snapshot), listed)
+        self._put(path, for_lists(NEW_LIST, body["format-version"], snapshot), listed)
         version = int(before.metadata.path.rpartition("/")[2].split(".")[0][1:])
         body |= {
             "last-sequence-number": sequence,
             "last-updated-ms": now,
-            "next-row-id": taken,
+            **({} if first is None else {"next-row-id": taken}),
             "current-snapshot-id": number,
             "snapshots": [*body["snapshots"], snapshot],
             "snapshot-log": [*body["snapshot-log"], {"timestamp-ms": now, "snapshot-id": number}],
@@ -184,10 +206,13 @@ class IcebergBuilder:
     def _new_dvs(self, before: IcebergSnapshot, dvs: Mapping[str, DeletionVector], number: int) -> list[dict[str, Any]]:
         if not dvs:
             return []
+        if before.metadata.format_version < 3:
+            return [
+                self._entry(ADDED, number, None, None, self._positions(before, data, dv)) for data, dv in dvs.items()
+            ]
         packed = iceberg.pack(dvs.items(), created_by="builder")
         path = f"data/{uuid4()}-deletes.puffin"
         self.storage.put(path, packed.data)
-        codes = dict(zip(before.files["path"].to_pylist(), before.files["partition_code"].to_pylist(), strict=True))
         found = []
         for (data, dv), blob in zip(dvs.items(), packed.blobs, strict=True):
             file = {
@@ -199,18 +224,35 @@ class IcebergBuilder:
                 "143": data,
                 "144": blob.offset,
                 "145": blob.length,
-                "102": self._partition(before, codes[data]),
+                "102": self._partition_of(before, data),
             }
             found.append(self._entry(ADDED, number, None, None, file))
         return found
+
+    def _positions(self, before: IcebergSnapshot, data: str, dv: DeletionVector) -> dict[str, Any]:
+        """A new file with the position deletes of a data file."""
+        path = f"data/{uuid4()}-deletes.parquet"
+        with self.storage.open_output(path) as sink:
+            pq.write_table(pa.table([[data] * len(dv), [*map(int, dv.positions())]], SCHEMA), sink)
+        return {
+            "134": 1,
+            "100": f"{self.location}/{path}",
+            "101": "PARQUET",
+            "103": len(dv),
+            "104": self.storage.head(path).size,
+            "102": self._partition_of(before, data),
+            **_bounds(data),
+        }
 
     def _data(self, before: IcebergSnapshot, row: Mapping[str, Any], number: int, gone: bool) -> dict[str, Any]:
         file = {"134": 0, "101": "PARQUET", "142": row["first_row_id"]}
         return self._again(before, row, DELETED if gone else EXISTING, number, file)
 
-    def _dv(self, before: IcebergSnapshot, row: Mapping[str, Any], number: int, gone: bool) -> dict[str, Any]:
-        place = {"143": row["referenced"], "144": row["content_offset"], "145": row["content_size"]}
-        file = {"134": 1, "101": "PUFFIN", **place}
+    def _dv(
+        self, before: IcebergSnapshot, row: Mapping[str, Any], number: int, data: str, *, gone: bool = False
+    ) -> dict[str, Any]:
+        place = {"143": data, "144": row["content_offset"], "145": row["content_size"]}
+        file = {"134": 1, "101": row["format"].upper(), **(_bounds(data) if row["content_size"] is None else place)}
         return self._again(before, row, DELETED if gone else EXISTING, number if gone else row["snapshot_id"], file)
 
     def _again(
@@ -227,6 +269,9 @@ class IcebergBuilder:
     ) -> dict[str, Any]:
         return {"0": status, "1": number, "3": sequence, "4": file_sequence, "2": dict(file)}
 
+    def _partition_of(self, before: IcebergSnapshot, data: str) -> dict[str, Any]:
+        return self._partition(before, before.files["partition_code"][before.files["path"].index(data).as_py()].as_py())
+
     @staticmethod
     def _partition(before: IcebergSnapshot, code: int) -> dict[str, Any]:
         fields = before.metadata.specs[0]
@@ -238,7 +283,7 @@ class IcebergBuilder:
         metadata = before.metadata
         spec = 0, json.dumps(metadata.body["partition-specs"][0]["fields"])
         partition = json.dumps(partition_fields(metadata, 0))
-        template = for_manifests(new_manifest(metadata, 0), content, 3, spec, partition)
+        template = for_manifests(new_manifest(metadata, 0), content, metadata.format_version, spec, partition)
         path = f"{self.location}/metadata/{uuid4()}-m0.avro"
         size = self._put(path, template, entries)
         files = {status: [each["2"] for each in entries if each["0"] == status] for status in (0, 1, 2)}

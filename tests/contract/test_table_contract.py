@@ -81,8 +81,8 @@ class TestPaimon(Copied):
 class TestIceberg(Copied):
     """At one place, one test after the other: its metadata has absolute paths."""
 
-    @pytest.fixture
-    def backend(self, tmp_path_factory: pytest.TempPathFactory) -> TableBackend:
+    @pytest.fixture(params=["3", "2"])
+    def backend(self, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> TableBackend:
         place = tmp_path_factory.getbasetemp() / "iceberg" / "a table"
         shutil.rmtree(place, ignore_errors=True)
-        return IcebergBackend(str(place))
+        return IcebergBackend(str(place), properties={"format-version": request.param})

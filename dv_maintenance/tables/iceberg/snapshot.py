@@ -20,7 +20,7 @@ from dv_maintenance.tables.iceberg.log.pointer import hadoop_number
 from dv_maintenance.tables.iceberg.log.types import LINEAGE, Schema, plain
 from dv_maintenance.tables.iceberg.rows.files import Deletes, Matched, deletes_of, matched
 from dv_maintenance.tables.iceberg.rows.partitions import Partition, Partitions
-from dv_maintenance.tables.iceberg.rows.position_deletes import PositionDeletes, read_position_deletes
+from dv_maintenance.tables.iceberg.rows.position_deletes import PositionDeletes, of_one_file, read_position_deletes
 from dv_maintenance.tables.model import Snapshot
 from dv_maintenance.units import count, format_size
 
@@ -62,6 +62,11 @@ class IcebergSnapshot(Snapshot):
     def positions(self) -> Mapping[str, DeletionVector]:
         """Rows that old position deletes delete, by data file."""
         return self.matched.positions
+
+    @property
+    def of_one_file(self) -> dict[str, str]:
+        """Position delete files that belong to one data file, and that file."""
+        return of_one_file(self.deletes.positions, self.position_deletes)
 
     @property
     def used_row_ids(self) -> int:
@@ -131,7 +136,7 @@ def load_snapshot(
         specs=metadata.partition_specs(schema),
         properties=metadata.properties,
         files=found.files,
-        warnings=(*_warnings(deletes, found), *notes),
+        warnings=(*_warnings(metadata, deletes, found), *notes),
         notes=notes,
         metadata=metadata,
         entry=entry,
@@ -170,7 +175,7 @@ def _times(metadata: Metadata) -> dict[int, int]:
 # -- warnings -------------------------------------------------------------------------------------------------------
 
 
-def _warnings(deletes: Deletes, found: Matched) -> list[str]:
+def _warnings(metadata: Metadata, deletes: Deletes, found: Matched) -> list[str]:
     warnings = []
     if deletes.equality:
         files = int(pc.sum(pc.greater(found.files["equality_deletes"], integer(0))).as_py() or 0)
@@ -179,7 +184,7 @@ def _warnings(deletes: Deletes, found: Matched) -> list[str]:
             f"{count(len(deletes.equality), 'equality delete file')} with {count(rows, 'row')}, for "
             f"{count(files, 'data file')}: only reading them shows how many rows they delete"
         )
-    if found.position_files:
+    if found.position_files and metadata.format_version > 2:  # before, they are what a DELETE writes
         used = {each for some in found.position_files.values() for each in some}
         rows = sum(each.cardinality for each in found.positions.values())
         warnings.append(

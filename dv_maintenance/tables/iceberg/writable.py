@@ -15,9 +15,11 @@ from dv_maintenance.tables.model import logical_type
 
 if TYPE_CHECKING:
     from dv_maintenance.tables.iceberg.layout import Layout
+    from dv_maintenance.tables.iceberg.log.metadata import Metadata
     from dv_maintenance.tables.iceberg.snapshot import IcebergSnapshot
 
 _FORMAT: Final = "write.format.default"
+_DELETES_FORMAT: Final = "write.delete.format.default"
 _CHANGES: Final = frozenset({"delete", "update", "merge"})
 _GC: Final = "gc.enabled"
 _NEXT: Final = {
@@ -72,8 +74,8 @@ def _reasons(layout: Layout, snapshot: IcebergSnapshot, operation: str) -> Itera
             yield why
     elif hadoop_number(metadata.path) is None:
         yield "only its catalog can commit; name the table by its catalog (iceberg:CATALOG.NAMESPACE.TABLE)"
-    if operation in _CHANGES and metadata.format_version < 3:
-        yield f"format version {metadata.format_version} has no deletion vectors"
+    if operation in _CHANGES and (why := no_deletes(metadata)):
+        yield why
     if operation == "vacuum" and metadata.properties.get(_GC, "true").strip().lower() == "false":
         yield f"its property {_GC} is false: other tables may need its files"
     if operation in {"update", "merge"} and (transform := NewPartitions.of(metadata).unknown()):
@@ -85,6 +87,17 @@ def _reasons(layout: Layout, snapshot: IcebergSnapshot, operation: str) -> Itera
         for column in snapshot.table_schema.arrow:
             if what := next(_unwritten(column, rows_made=operation != "rewrite"), None):
                 yield f"the column {column.name} holds {what}, which this tool does not write"
+
+
+def no_deletes(metadata: Metadata) -> str:
+    """Why rows of the table can't be deleted by position; "" if they can."""
+    if metadata.format_version < 2:
+        return "format version 1 has no deletes; with format-version 2 or 3, which changes metadata only, it has"
+    wanted = metadata.properties.get(_DELETES_FORMAT, metadata.properties.get(_FORMAT, "parquet")).strip().lower()
+    if metadata.format_version < 3 and wanted != "parquet":
+        name = _DELETES_FORMAT if _DELETES_FORMAT in metadata.properties else _FORMAT
+        return f"delete files of the table must be {wanted}, but this tool writes only Parquet ({name})"
+    return ""
 
 
 def _unwritten(field: Any, *, rows_made: bool) -> Iterator[str]:

@@ -178,8 +178,10 @@ def test_history_and_files_lead_from_version_to_version(laid: Callable[[str], Pa
         if parent is not None:
             grown = facts[entry.version]["data_files"] - parent["data_files"]
             assert entry.files_added - entry.files_removed == grown
-            dvs = facts[entry.version]["dv_count"] + len(facts[entry.version]["dangling_dvs"]) - parent["dv_count"]
-            assert entry.dvs_added - entry.dvs_removed == dvs
+            now = facts[entry.version]
+            dvs, files = now["dv_count"] + len(now["dangling_dvs"]), now["position_delete_files"]
+            grown = dvs + files - parent["dv_count"] - parent["position_delete_files"]
+            assert entry.dvs_added - entry.dvs_removed == grown
     for at, version in enumerate(chain[1:], 1):
         assert table.parent_of(version) == chain[at - 1]
         assert table.follows(version, chain[0])

@@ -97,11 +97,22 @@ def file_record(storage: Storage, snapshot: IcebergSnapshot, output: OutputFile,
         "101": "PARQUET",
         "103": output.rows,
         "104": output.size,
-        "108": _pairs(_sizes(footer, {each.name: each.id for each in leaves.values()}), "117", "118"),
         "109": _pairs(counts, "119", "120"),
         "110": _pairs(nulls, "121", "122"),
-        "125": _pairs(lower, "126", "127"),
-        "128": _pairs(upper, "129", "130"),
+        **bounds_record(lower, upper),
+        **footer_record(footer, {each.name: each.id for each in leaves.values()}),
+    }
+
+
+def bounds_record(lower: Mapping[int, bytes], upper: Mapping[int, bytes]) -> dict[str, Any]:
+    """The fields of a record that hold bounds, which are given by field id."""
+    return {"125": _pairs(lower, "126", "127"), "128": _pairs(upper, "129", "130")}
+
+
+def footer_record(footer: Any, ids: Mapping[tuple[str, ...], int]) -> dict[str, Any]:
+    """What a footer says about the places of columns and row groups. ``ids``: of the columns."""
+    return {
+        "108": _pairs(_sizes(footer, ids), "117", "118"),
         "132": [_begin(footer.row_group(number)) for number in range(footer.num_row_groups)],
     }
 

@@ -11,10 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from secrets import randbits
 from typing import TYPE_CHECKING, Any, ClassVar, Final
-from uuid import uuid4
 
 from dv_maintenance import __version__
-from dv_maintenance.dv.iceberg import pack
 from dv_maintenance.errors import (
     ConflictError,
     DamagedTableError,
@@ -23,11 +21,12 @@ from dv_maintenance.errors import (
 )
 from dv_maintenance.tables import publish as frame
 from dv_maintenance.tables.iceberg.commit.change import Change
+from dv_maintenance.tables.iceberg.commit.deletes import NewDv, put_deletes
 from dv_maintenance.tables.iceberg.commit.manifests import DeleteKey, ManifestWriter, NewEntry
 from dv_maintenance.tables.iceberg.commit.pointer import swap
 from dv_maintenance.tables.iceberg.commit.totals import summary_of
 from dv_maintenance.tables.iceberg.log.history import OURS
-from dv_maintenance.tables.iceberg.log.manifests import DATA, POSITIONS
+from dv_maintenance.tables.iceberg.log.manifests import DATA
 from dv_maintenance.tables.iceberg.log.metadata import Metadata, load_metadata
 from dv_maintenance.tables.iceberg.snapshot import IcebergSnapshot, load_snapshot
 from dv_maintenance.tables.iceberg.writable import check_writable
@@ -36,22 +35,10 @@ from dv_maintenance.tables.publish import Overtaken, Published, Rules
 from dv_maintenance.units import epoch_millis
 
 if TYPE_CHECKING:
-    from dv_maintenance.dv import DeletionVector
     from dv_maintenance.tables.iceberg.layout import Layout
-    from dv_maintenance.tables.iceberg.rows.partitions import Place
 
 _FIRST_PAUSE: Final = 0.1  # seconds, as Iceberg's commit.retry.min-wait-ms
 _LONGEST_PAUSE: Final = 5.0
-_DVS_PER_FILE: Final = 10_000
-
-
-@dataclass(frozen=True, slots=True)
-class NewDv:
-    """A deletion vector of a data file. ``partition``: the file's."""
-
-    path: str
-    dv: DeletionVector
-    partition: Place
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +49,7 @@ class Draft:
     removed : paths of data files.
     removed_deletes : deletion vectors and delete files.
     added : data files.
-    dvs : new deletion vectors.
-    folder : where Puffin files go, as the table spells it.
+    dvs : of data files with new deletes.
     """
 
     operation: str
@@ -71,7 +57,6 @@ class Draft:
     removed_deletes: frozenset[DeleteKey]
     added: tuple[NewEntry, ...] = ()
     dvs: tuple[NewDv, ...] = ()
-    folder: str = ""
 
 
 Compose = Callable[[IcebergSnapshot], Draft | None]
@@ -175,15 +160,15 @@ class _Rules(Rules[Draft]):
         metadata, entry = self.now.metadata, self.now.entry
         sequence = _sequence_after(metadata) if metadata.format_version > 1 else 0
         writer = ManifestWriter(self.layout, self.now, files, self.id, sequence)
-        dvs = self._put_dvs(draft, files)
-        listed = writer.write(draft.removed, draft.removed_deletes, [*draft.added, *dvs])
+        deletes = put_deletes(self.layout, self.now, draft.dvs, files)
+        listed = writer.write(draft.removed, draft.removed_deletes, [*draft.added, *deletes])
         latest = max((each.timestamp for each in metadata.snapshots.values()), default=0)
         snapshot: dict[str, Any] = {
             **({"sequence-number": sequence} if sequence else {}),
             "snapshot-id": self.id,
             **({} if entry is None else {"parent-snapshot-id": entry.id}),
             "timestamp-ms": max(epoch_millis(), latest),
-            "summary": {**summary_of(self.now, draft, dvs), OURS: __version__},
+            "summary": {**summary_of(self.now, draft, deletes), OURS: __version__},
             "schema-id": metadata.current_schema,
         }
         if metadata.format_version > 2:
@@ -191,27 +176,6 @@ class _Rules(Rules[Draft]):
             snapshot |= {"first-row-id": first, "added-rows": _number_rows(listed, first)}
         snapshot["manifest-list"] = writer.put_list(listed, snapshot)
         return Change(snapshot, self.layout.branch)
-
-    def _put_dvs(self, draft: Draft, files: NewFiles) -> list[NewEntry]:
-        """Write the deletion vectors, and return their entries."""
-        found = []
-        for at in range(0, len(draft.dvs), _DVS_PER_FILE):
-            some = draft.dvs[at : at + _DVS_PER_FILE]
-            raw = f"{draft.folder}/{uuid4()}-deletes.puffin"
-            packed = pack([(each.path, each.dv) for each in some], created_by=f"dv-maintenance {__version__}")
-            files.put(self.layout.path(raw), packed.data)
-            for each, blob in zip(some, packed.blobs, strict=True):
-                file = {
-                    "100": raw,
-                    "101": "PUFFIN",
-                    "103": each.dv.cardinality,
-                    "104": len(packed.data),
-                    "143": each.path,
-                    "144": blob.offset,
-                    "145": blob.length,
-                }
-                found.append(NewEntry(POSITIONS, each.partition, None, file))
-        return found
 
 
 def _sequence_after(metadata: Metadata) -> int:

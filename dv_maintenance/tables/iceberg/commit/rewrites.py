@@ -19,12 +19,14 @@ from dv_maintenance.errors import DamagedTableError
 from dv_maintenance.files.arrays import strings
 from dv_maintenance.tables.dv_codecs import load
 from dv_maintenance.tables.gates import Input, check_replacements, check_stored, wrong
+from dv_maintenance.tables.iceberg.commit.deletes import NewDv
 from dv_maintenance.tables.iceberg.commit.manifests import NewEntry
 from dv_maintenance.tables.iceberg.commit.metrics import file_record
-from dv_maintenance.tables.iceberg.commit.publish import Draft, NewDv, publish
+from dv_maintenance.tables.iceberg.commit.publish import Draft, publish
 from dv_maintenance.tables.iceberg.commit.unneeded import unneeded_deletes
 from dv_maintenance.tables.iceberg.rows.rewrite_tasks import output_folder
 from dv_maintenance.tables.iceberg.rows.tasks import stored_source
+from dv_maintenance.tables.iceberg.writable import no_deletes
 from dv_maintenance.tables.model import FileKey
 from dv_maintenance.tables.publish import before_the_commit
 from dv_maintenance.tables.staying import Stay, outcome_of
@@ -143,7 +145,6 @@ class _Commit:
             unneeded_deletes(now, removed, added),
             tuple(added),
             tuple(dvs),
-            next((each.path.rpartition("/")[0] for each in dvs), ""),
         )
 
     def _stay(self, each: Replacement, now: IcebergSnapshot, found: Mapping[str, Row]) -> Stay[Row] | str:
@@ -161,8 +162,8 @@ class _Commit:
             return Stay(left, (_NONE,) * len(each.outputs), carried=tuple(_key(new) for new in left) != each.inputs)
         if not each.kept or any(old["equality_deletes"] for old, _ in inputs):
             return "another writer deleted rows of its inputs, and where these rows are in the new files is unknown"
-        if now.metadata.format_version < 3:
-            return "another writer deleted rows of its inputs, and the table has no deletion vectors"
+        if why := no_deletes(now.metadata):
+            return f"another writer deleted rows of its inputs, and {why}"
         sources = []
         for (old, new), kept in zip(inputs, each.kept, strict=True):
             if old["dv_file"] is not None and new["dv_file"] is None:

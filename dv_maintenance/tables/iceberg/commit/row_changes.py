@@ -3,6 +3,9 @@
 Format: Iceberg specification, Deletion Vectors: at most one for a data file in a snapshot, and old position deletes of
 that file are part of it. A file that keeps rows gets a new one, which has the rows of the one before; others go.
 
+In format version 2 a position delete file takes the place of the vector. It, too, has the rows of the one before, so
+that a data file has one at most. Delete files of other writers that name several data files stay, with their rows.
+
 Two writers that touch one file need not conflict: only the rows that each of them deleted matter. A DELETE may meet a
 row that is deleted already; an UPDATE of such a row would bring it back. Files that other writers added hold rows that
 the operation has not seen: what these mean is a property of the table (``write.delete.isolation-level`` and so on).
@@ -18,13 +21,13 @@ import pyarrow.compute as pc
 
 from dv_maintenance.dv import DeletionVector
 from dv_maintenance.tables.gates import check_stored, wrong
+from dv_maintenance.tables.iceberg.commit.deletes import NewDv
 from dv_maintenance.tables.iceberg.commit.manifests import NewEntry
 from dv_maintenance.tables.iceberg.commit.metrics import file_record
-from dv_maintenance.tables.iceberg.commit.publish import Draft, NewDv, publish
+from dv_maintenance.tables.iceberg.commit.publish import Draft, publish
 from dv_maintenance.tables.iceberg.commit.rewrites import Row, deletes_of, live_rows, stored_dv
 from dv_maintenance.tables.iceberg.commit.unneeded import unneeded_deletes
 from dv_maintenance.tables.iceberg.log.manifests import DATA
-from dv_maintenance.tables.iceberg.rows.rewrite_tasks import output_folder
 from dv_maintenance.tables.iceberg.rows.transforms import NewPartitions
 from dv_maintenance.tables.model import FileKey
 from dv_maintenance.tables.publish import before_the_commit
@@ -164,7 +167,7 @@ class _Commit:
             for each in deletions
             if each.deleted is not None
         )
-        fresh = [each.fresh for each in deletions]
+        fresh, had = [each.fresh for each in deletions], set(now.of_one_file.values())
         self.outcome = ChangesOutcome(
             None,
             0,
@@ -172,7 +175,7 @@ class _Commit:
             files_removed=len(removed),
             files_added=len(self._added),
             dvs_added=len(dvs),
-            dvs_removed=sum(each.row["dv_file"] is not None for each in deletions),
+            dvs_removed=sum(each.row["dv_file"] is not None or each.row["path"] in had for each in deletions),
         )
         return Draft(
             "delete" if not self._added else "overwrite" if deletions else "append",
@@ -180,7 +183,6 @@ class _Commit:
             unneeded_deletes(now, removed, (), {each.path for each in dvs}),
             self._added,
             dvs,
-            output_folder(self.layout, now, dvs[0].path) if dvs else "",
         )
 
     def _check_unseen(self, now: IcebergSnapshot) -> None:

@@ -30,8 +30,8 @@ _TOTALS = {
 }
 
 
-def summary_of(now: IcebergSnapshot, draft: Draft, dvs: Sequence[NewEntry]) -> dict[str, str]:
-    """The summary of a commit on ``now``. ``dvs``: entries of the new deletion vectors."""
+def summary_of(now: IcebergSnapshot, draft: Draft, deletes: Sequence[NewEntry]) -> dict[str, str]:
+    """The summary of a commit on ``now``. ``deletes``: entries of new deletion vectors and delete files."""
     counts = Counter[str]()
     gone = now.files.filter(pc.is_in(now.files["path"], value_set=strings(list(draft.removed))))
     counts["deleted-data-files"] = gone.num_rows
@@ -41,8 +41,9 @@ def summary_of(now: IcebergSnapshot, draft: Draft, dvs: Sequence[NewEntry]) -> d
     for each in draft.added:
         _count(counts, "added", DATA, "parquet", each.file["103"], each.file["104"])
         partitions.add(each.partition)
-    for each in dvs:
-        _count(counts, "added", each.content, "puffin", each.file["103"], each.file["145"])
+    for each in deletes:
+        size = each.file.get("145") or each.file["104"]
+        _count(counts, "added", each.content, each.file["101"].lower(), each.file["103"], size)
         partitions.add(each.partition)
     if draft.removed_deletes:
         for row in now.entries.live(DELETES).to_pylist():

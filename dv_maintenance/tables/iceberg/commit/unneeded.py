@@ -25,7 +25,8 @@ def unneeded_deletes(
 
     removed : data files that go.
     added : data files that come; each has a sequence number.
-    replaced : data files that get a new deletion vector, which has all of their deleted rows.
+    replaced : data files that get a new deletion vector, which has all of their deleted rows; or, in format version 2,
+        a new position delete file, which has those of the delete files that are theirs alone.
     """
     dvs, found = now.deletes.dvs, set[tuple[str, int | None]]()
     paths = combined(now.files["path"])
@@ -33,8 +34,13 @@ def unneeded_deletes(
     kept = combined(live["path"]).filter(pc.invert(pc.is_in(combined(live["path"]), value_set=strings(list(replaced)))))
     gone = dvs.filter(pc.invert(pc.is_in(dvs["referenced"], value_set=kept)))
     found |= set(zip(gone["path"].to_pylist(), gone["content_offset"].to_pylist(), strict=True))
-    left = set(kept.to_pylist()) if now.position_deletes else set()
-    needed = {file for path, files in now.matched.position_files.items() if path in left for file in files}
+    needed = set[str]()
+    if now.position_deletes:
+        here, left = set(live["path"].to_pylist()), set(kept.to_pylist())
+        taken_in = now.position_deletes if now.metadata.format_version > 2 else now.of_one_file
+        for path, files in now.matched.position_files.items():
+            if path in here:
+                needed.update(file for file in files if path in left or file not in taken_in)
     found |= {(path, None) for path in now.position_deletes if path not in needed}
     if now.deletes.equality:
         known = {each.place: code for code, each in enumerate(now.partitions)}

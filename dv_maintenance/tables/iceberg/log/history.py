@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dv_maintenance.errors import DamagedTableError, UsageError
-from dv_maintenance.files.arrays import integer, strings
+from dv_maintenance.files.arrays import integer
 from dv_maintenance.tables.iceberg.layout import Layout
 from dv_maintenance.tables.iceberg.log.manifests import (
     ADDED,
@@ -18,6 +18,7 @@ from dv_maintenance.tables.iceberg.log.manifests import (
     DELETED,
     DELETES,
     ENTRIES,
+    POSITIONS,
     ManifestEntries,
     manifests_of,
     placed,
@@ -101,7 +102,9 @@ def oldest_dv(layout: Layout, snapshot: IcebergSnapshot, limit: int = 1000) -> O
     DamagedTableError, UnsupportedFeatureError, RefusedError : as ``snapshot.load_snapshot``.
     """
     bearing = set(snapshot.files["path"].filter(pc.is_valid(snapshot.files["dv_file"])).to_pylist())
-    found = _oldest_positions(snapshot)
+    own = snapshot.of_one_file
+    bearing |= {path for path, files in snapshot.matched.position_files.items() if not own.keys().isdisjoint(files)}
+    found = _oldest_positions(snapshot, own)
     partitions, known = Partitions.of(snapshot.metadata, snapshot.partitions), snapshot.entries
     oldest: SnapshotEntry | None = None
     exact = True
@@ -120,9 +123,9 @@ def oldest_dv(layout: Layout, snapshot: IcebergSnapshot, limit: int = 1000) -> O
     return dv if found is None or dv.timestamp <= found.timestamp else found
 
 
-def _oldest_positions(snapshot: IcebergSnapshot) -> OldestDv | None:
-    """Of old position deletes: when the oldest of the delete files was committed."""
-    used = {path for some in snapshot.matched.position_files.values() for path in some}
+def _oldest_positions(snapshot: IcebergSnapshot, own: Collection[str]) -> OldestDv | None:
+    """When the oldest position delete file was committed. ``own``: those that replace others, and are left out."""
+    used = {path for some in snapshot.matched.position_files.values() for path in some}.difference(own)
     columns = (snapshot.deletes.positions[name].to_pylist() for name in ("path", "file_sequence"))
     sequences = [sequence for path, sequence in zip(*columns, strict=True) if path in used]
     if not sequences:
@@ -154,7 +157,7 @@ class _OwnEntries:
         except DamagedTableError as damage:
             raise damage if damage.table else placed(self.layout, damage, entry.id) from None
         data, deletes = (self._changed(own, entry, content) for content in (DATA, DELETES))
-        dvs = deletes.filter(pc.equal(deletes["format"], strings(["puffin"])[0]))
+        dvs = deletes.filter(pc.equal(deletes["content"], integer(POSITIONS)))
         added, removed = (dict(_cardinalities(dvs, status)) for status in (ADDED, DELETED))
         summary = dict(entry.summary)
         engine = " ".join(filter(None, (summary.get("engine-name"), summary.get("engine-version"))))
@@ -190,5 +193,7 @@ def _count(entries: pa.Table, status: int) -> int:
 
 
 def _cardinalities(dvs: pa.Table, status: int) -> Iterator[tuple[str, int]]:
+    """Rows by data file, those of position deletes of several data files by the path of their own file."""
     chosen = dvs.filter(pc.equal(dvs["status"], integer(status)))
-    return zip(chosen["referenced"].to_pylist(), chosen["record_count"].to_pylist(), strict=True)
+    names = pc.coalesce(chosen["referenced"], chosen["path"])
+    return zip(names.to_pylist(), chosen["record_count"].to_pylist(), strict=True)

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dv_maintenance.errors import DamagedTableError, DvMaintenanceError
-from dv_maintenance.files.arrays import bools, combined, flags, int64s, integer, numbers, strings
+from dv_maintenance.files.arrays import bools, combined, flags, int64s, integer, numbers, strings, text
 from dv_maintenance.files.avro.container import header_of, read_columns, read_records
 from dv_maintenance.files.avro.schema import Wanted
 from dv_maintenance.tables.iceberg.layout import Layout
@@ -49,7 +49,7 @@ ENTRIES: Final = pa.schema(
         pa.field("size", pa.int64(), nullable=False),
         pa.field("sort_order_id", pa.int64()),
         pa.field("first_row_id", pa.int64()),
-        # Of a deletion vector, and of an old delete file of one data file.
+        # The data file of a deletion vector, and that of position deletes which are known to be of one data file only.
         pa.field("referenced", pa.string()),
         pa.field("content_offset", pa.int64()),
         pa.field("content_size", pa.int64()),
@@ -84,10 +84,17 @@ _FILE: Final = {
     "content_size": "145",
 }
 _PARTITION, _KEY, _EQUALITY_IDS = "102", "131", "135"
+# Lists of pairs, with the ids of key and value.
+_LOWER, _UPPER = ("125", "126", "127"), ("128", "129", "130")
 _DATA_FILE: Final[Wanted] = {**dict.fromkeys(_FILE.values()), _PARTITION: None, _KEY: None}
 _OUTER: Final = dict.fromkeys(_ENTRY.values())
 _WANTED: Final[Wanted] = {**_OUTER, _FILE_ID: _DATA_FILE}
-_WANTED_DELETES: Final[Wanted] = {**_OUTER, _FILE_ID: {**_DATA_FILE, _EQUALITY_IDS: None}}
+_WANTED_DELETES: Final[Wanted] = {
+    **_OUTER,
+    _FILE_ID: {**_DATA_FILE, **dict.fromkeys([_EQUALITY_IDS, _LOWER[0], _UPPER[0]])},
+}
+PATH_ID: Final = 2147483546
+"""Field id of the paths of data files in a position delete file."""
 
 
 class Manifest(NamedTuple):
@@ -272,13 +279,17 @@ def _columns(data: bytes, manifest: Manifest) -> _Columns:
         file = found[_FILE_ID]
         values = {name: found[number] for name, number in _ENTRY.items() if number in found}
         values |= {name: file[number] for name, number in _FILE.items() if number in file}
-        content = values.get("content")
-        equality = content is not None and pc.any(pc.equal(content, integer(EQUALITY))).as_py()
         _check_plain(file.get(_KEY))
-        if not equality:
+        if manifest.content == DATA or _has_vectors_only(values):
             count = len(found[_ENTRY["status"]])
             return _Columns(count, values, _of_rows(file.get(_PARTITION), count))
     return _of_records(data, manifest)
+
+
+def _has_vectors_only(values: Mapping[str, Any]) -> bool:
+    """Whether a manifest of deletes has nothing but deletion vectors: of other deletes, more fields count."""
+    formats = values.get("format")
+    return isinstance(formats, pa.Array) and bool(pc.all(pc.equal(pc.utf8_lower(formats), text("puffin"))).as_py())
 
 
 def _of_rows(partition: Any, count: int) -> Sequence[Mapping[int, Any]]:
@@ -301,12 +312,32 @@ def _of_records(data: bytes, manifest: Manifest) -> _Columns:
             column = [row.get(number) for row in rows]
             if any(each is not None for each in column):
                 values[name] = column
+    if manifest.content == DELETES:
+        values["referenced"] = [_referenced(file) for file in files]
     ids = [file.get(_EQUALITY_IDS) for file in files]
     if any(ids):
         values["equality_ids"] = [None if each is None else ",".join(map(str, each)) for each in ids]
     tuples = [file.get(_PARTITION) or {} for file in files]
     partition = [{int(name): value for name, value in each.items() if name.isdigit()} for each in tuples]
     return _Columns(len(records), values, partition)
+
+
+def _referenced(file: Mapping[str, Any]) -> str | None:
+    """The only data file of position deletes. Iceberg's writers give it by equal bounds of the paths."""
+    named = file.get(_FILE["referenced"])
+    if named is not None or file.get(_FILE["content"]) != POSITIONS:
+        return named
+    lower, upper = (_bound(file.get(field), key, value) for field, key, value in (_LOWER, _UPPER))
+    try:
+        return lower.decode() if lower is not None and lower == upper else None
+    except UnicodeDecodeError:  # cut off
+        return None
+
+
+def _bound(pairs: Any, key: str, value: str) -> bytes | None:
+    found = (each.get(value) for each in pairs or () if isinstance(each, dict) and each.get(key) == PATH_ID)
+    bound = next(found, None)
+    return bound if isinstance(bound, bytes) else None
 
 
 def _check_plain(keys: Any) -> None:

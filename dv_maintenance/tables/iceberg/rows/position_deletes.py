@@ -1,4 +1,4 @@
-"""Position deletes of format version 2: files of (data file, row position), which old tables keep after an upgrade.
+"""Position deletes of format version 2: files of (data file, row position), which tables keep after an upgrade.
 
 Format: Iceberg specification, Position Delete Files. Their rows are read when a snapshot is loaded: only then is known
 how many rows of which data file they delete. They are never changed, so each is read once.
@@ -20,15 +20,20 @@ from dv_maintenance.errors import DamagedTableError, DvMaintenanceError, Refused
 from dv_maintenance.files.arrays import combined, numbers
 from dv_maintenance.storage.failures import storage_failure
 from dv_maintenance.tables.iceberg.layout import Layout
-from dv_maintenance.tables.iceberg.log.manifests import placed
+from dv_maintenance.tables.iceberg.log.manifests import PATH_ID, placed
 from dv_maintenance.tables.parallel import in_parallel
 
 if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
 
-_PATH, _POSITION = "file_path", "pos"
-_PATH_ID: Final = 2147483546
-_POSITION_ID: Final = 2147483545
+POSITION_ID: Final = 2147483545
+SCHEMA: Final = pa.schema(
+    [
+        pa.field("file_path", pa.string(), False, {"PARQUET:field_id": str(PATH_ID)}),
+        pa.field("pos", pa.int64(), False, {"PARQUET:field_id": str(POSITION_ID)}),
+    ]
+)
+"""Of a delete file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +47,17 @@ class PositionDeletes:
     def bytes(self) -> int:
         """Memory, approximately."""
         return sum(200 + len(path) + 2 * len(dv) for path, dv in self.positions.items())
+
+
+def of_one_file(entries: pa.Table, read: Mapping[str, PositionDeletes]) -> dict[str, str]:
+    """The delete files that belong to one data file, and that file. What a commit writes for that file can replace
+    them; others stay, as they apply to several.
+
+    entries : schema ``manifests.ENTRIES``.
+    read : their rows.
+    """
+    pairs = zip(entries["path"].to_pylist(), entries["referenced"].to_pylist(), strict=True)
+    return {path: data for path, data in pairs if data is not None and read[path].positions.keys() == {data}}
 
 
 def read_position_deletes(
@@ -107,7 +123,7 @@ _EMPTY: Final = pa.schema([("path", pa.string()), ("position", pa.int64())])
 def _chosen(batch: Any, names: list[str], ids: list[Any]) -> pa.Table:
     """The two columns, by field id where the file has them, otherwise by name."""
     found = []
-    for name, number in ((_PATH, _PATH_ID), (_POSITION, _POSITION_ID)):
+    for name, number in zip(SCHEMA.names, (PATH_ID, POSITION_ID), strict=True):
         found.append(ids.index(number) if number in ids else names.index(name))
     columns = [batch.column(at) for at in found]
     return pa.table([column.cast(each.type) for column, each in zip(columns, _EMPTY, strict=True)], _EMPTY)
@@ -144,8 +160,8 @@ def _avro(storage: Storage, path: str) -> Iterator[pa.Table]:
     from dv_maintenance.files.avro.container import AvroFile
 
     data = storage.get(path)
-    for block in AvroFile(io.BytesIO(data), len(data)).blocks({_PATH: None, _POSITION: None}):
-        paths, positions = ([row[name] for row in block] for name in (_PATH, _POSITION))
+    for block in AvroFile(io.BytesIO(data), len(data)).blocks(dict.fromkeys(SCHEMA.names)):
+        paths, positions = ([row[name] for row in block] for name in SCHEMA.names)
         yield pa.table([pa.array(paths, pa.string()), pa.array(positions, pa.int64())], _EMPTY)
 
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.work import SourceFile
 
 _CODEC: Final = "write.parquet.compression-codec"
+_DELETES_CODEC: Final = "write.delete.parquet.compression-codec"
 _SHREDS: Final = "write.parquet.shred-variants"
 # Two names for one, as in Java's writers.
 _SAME: Final = {"uncompressed": "none", "lz4_raw": "lz4"}
@@ -98,6 +99,12 @@ def _as_shredded(
 def codec_of(snapshot: IcebergSnapshot, wanted: str | None = None) -> str:
     """The compression of new files. ``wanted``: unless the table's property names one."""
     name = (snapshot.properties.get(_CODEC) or wanted or "zstd").lower()
+    return _SAME.get(name, name)
+
+
+def delete_codec_of(snapshot: IcebergSnapshot) -> str:
+    """As :func:`codec_of`, for position delete files."""
+    name = snapshot.properties.get(_DELETES_CODEC, "").lower() or codec_of(snapshot)
     return _SAME.get(name, name)
 
 
