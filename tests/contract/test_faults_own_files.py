@@ -59,10 +59,15 @@ def check(place: Path, backend: Callable[[str], TableBackend], verb: str, chosen
     assert failed
 
 
+def iceberg_2(place: str) -> TableBackend:
+    return IcebergBackend(place, properties={"format-version": "2"})
+
+
 @pytest.mark.parametrize(
     ("backend", "verb"),
     [
         (IcebergBackend, "update"),
+        (iceberg_2, "update"),
         pytest.param(IcebergBackend, "purge", marks=pytest.mark.deep),
         pytest.param(DeltaBackend, "update", marks=pytest.mark.deep),
         pytest.param(PaimonBackend, "purge", marks=pytest.mark.deep),

@@ -23,10 +23,20 @@ def with_pyiceberg(place: Path, version: int) -> pa.Table:
 
 class IcebergHistories(TableHistories):
     judges: ClassVar[dict[str, Judge]] = {"pyiceberg": with_pyiceberg}
+    version: ClassVar[str] = "3"
 
     def backend(self, place: Path) -> IcebergBackend:
-        return IcebergBackend(str(place), properties={"commit.manifest.min-count-to-merge": "3"})
+        properties = {"format-version": self.version, "commit.manifest.min-count-to-merge": "3"}
+        return IcebergBackend(str(place), properties=properties)
+
+
+class IcebergHistories2(IcebergHistories):
+    """Of format version 2, with position delete files."""
+
+    version = "2"
 
 
 TestIcebergHistories = IcebergHistories.TestCase
 TestIcebergHistories.settings = settings(HISTORIES, max_examples=examples(2))
+TestIcebergHistories2 = IcebergHistories2.TestCase
+TestIcebergHistories2.settings = settings(HISTORIES, max_examples=examples(2))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
@@ -150,17 +151,18 @@ def test_char_is_for_spark(tmp_path: Path) -> None:
     assert exact_predicate("c IS NULL", schema) is not None
 
 
-BACKENDS: Final = {
+BACKENDS: Final[dict[str, Callable[[str], TableBackend]]] = {
     "delta": DeltaBackend,
     "lance": LanceBackend,
     "paimon": PaimonBackend,
     "iceberg": IcebergBackend,
+    "iceberg of version 2": lambda place: IcebergBackend(place, properties={"format-version": "2"}),
 }
 
 
 @pytest.fixture(params=BACKENDS)
 def backend(request: pytest.FixtureRequest, tmp_path: Path) -> TableBackend:
-    made: TableBackend = BACKENDS[request.param](str(tmp_path / "t"))
+    made = BACKENDS[request.param](str(tmp_path / "t"))
     made.create()
     made.append("a", [(number, "a", f"v{number}") for number in range(10)])
     made.append("b", [(number, "b", f"v{number}") for number in range(10, 20)])

@@ -31,13 +31,13 @@ from dv_maintenance.testing.backends import IcebergBackend, Row
 from dv_maintenance.testing.iceberg_builder import IcebergBuilder
 from dv_maintenance.testing.verbs import row_work
 
-LINEAGE = ("_row_id", "_last_updated_sequence_number")
+OF_VERSION_3 = pytest.mark.parametrize("backend", ["3"], indirect=True)
 
 
-@pytest.fixture
-def backend(tmp_path: Path) -> IcebergBackend:
-    """Two files of ten rows; one of them has a deletion vector."""
-    backend = IcebergBackend(str(tmp_path / "t"))
+@pytest.fixture(params=["3", "2"])
+def backend(request: pytest.FixtureRequest, tmp_path: Path) -> IcebergBackend:
+    """Two files of ten rows; one of them has a deletion vector, or a file of position deletes in format version 2."""
+    backend = IcebergBackend(str(tmp_path / "t"), properties={"format-version": request.param})
     backend.create()
     backend.append("a", [(at, "a", "old") for at in range(10)])
     backend.append("b", [(at, "b", "old") for at in range(10, 20)])
@@ -50,8 +50,8 @@ def table_of(backend: IcebergBackend) -> IcebergTable:
 
 
 def rows_of(table: IcebergTable) -> dict[int, tuple[Any, ...]]:
-    """By id: partition, value, row id, sequence number."""
-    _, batches = read(table, None, columns=["id", "p", "v", *LINEAGE])
+    """By id: partition, value, and in format version 3 row id, sequence number."""
+    _, batches = read(table, None, columns=["id", "p", "v", *table.snapshot().hidden_columns.names])
     return {row["id"]: tuple(row.values())[1:] for batch in batches for row in batch.to_pylist()}
 
 
@@ -70,6 +70,7 @@ class Change:
         )
 
 
+@OF_VERSION_3
 def test_lineage_of_changed_and_new_rows(backend: IcebergBackend) -> None:
     table = table_of(backend)
     before = rows_of(table)
@@ -96,6 +97,7 @@ def test_lineage_of_changed_and_new_rows(backend: IcebergBackend) -> None:
     assert not fsck(table).files_damaged
 
 
+@OF_VERSION_3
 def test_an_update_of_updated_rows(backend: IcebergBackend) -> None:
     """Some are in a file that stores ids, some are not."""
     table = table_of(backend)
@@ -137,6 +139,16 @@ def test_a_file_that_was_rewritten_meanwhile(backend: IcebergBackend) -> None:
     change = Change(table, "UPDATE", [(1, "a", "new")])
     purge(table, LocalEngine())
     assert "removed or rewrote" in change.commit().conflict
+
+
+def test_rows_that_another_writer_brought_back(backend: IcebergBackend) -> None:
+    """With them, the operation might find others."""
+    table = table_of(backend)
+    change = Change(table, "DELETE", gone=[1])
+    (path,) = (row["path"] for row in table.snapshot().files.to_pylist() if row["dv_id"])
+    backend._builder.commit("overwrite", dvs={path: DeletionVector.from_positions([5])})
+    assert "brought rows of" in change.commit().conflict
+    assert sorted(rows_of(table)) == [at for at in range(20) if at != 5]
 
 
 @pytest.mark.parametrize(
@@ -182,8 +194,8 @@ def test_a_file_that_loses_all_rows_goes_with_its_deletion_vector(backend: Icebe
     table = table_of(backend)
     outcome = Change(table, "UPDATE", [(at, "a", "new") for at in range(1, 10)]).commit()
     assert (outcome.files_removed, outcome.dvs_added, outcome.dvs_removed) == (1, 0, 1)
-    snapshot = table.snapshot()
-    assert snapshot.deletes.dvs.num_rows == 0
+    deletes = table.snapshot().deletes
+    assert (deletes.dvs.num_rows, deletes.positions.num_rows) == (0, 0)
     assert len(rows_of(table)) == 19
 
 

@@ -108,16 +108,10 @@ def _parquet(path: str, positions: Any, codec: str) -> tuple[bytes, Any]:
     from pyarrow import parquet
 
     paths = pa.DictionaryArray.from_arrays(np.zeros(len(positions), np.int32), [path])
-    fields = [SCHEMA.field(0).with_type(paths.type), SCHEMA.field(1)]
-    # The key is that of Iceberg's writers.
-    table = pa.Table.from_arrays([paths, int64s(positions)], schema=pa.schema(fields, {"delete-type": "position"}))
+    schema = pa.schema([SCHEMA.field(0).with_type(paths.type), SCHEMA.field(1)])
+    options = {"compression": codec if codec in _CODECS else "zstd", "use_dictionary": SCHEMA.names[:1]}
     sink, footers = io.BytesIO(), list[Any]()
-    parquet.write_table(
-        table,
-        sink,
-        compression=codec if codec in _CODECS else "zstd",
-        use_dictionary=SCHEMA.names[:1],
-        store_schema=False,
-        metadata_collector=footers,
-    )
+    with parquet.ParquetWriter(sink, schema, store_schema=False, metadata_collector=footers, **options) as writer:
+        writer.write_table(pa.Table.from_arrays([paths, int64s(positions)], schema=schema))
+        writer.add_key_value_metadata({"delete-type": "position"})  # as Iceberg's writers do
     return sink.getvalue(), footers[0]
