@@ -39,4 +39,4 @@ class IcebergHistories2(IcebergHistories):
 TestIcebergHistories = IcebergHistories.TestCase
 TestIcebergHistories.settings = settings(HISTORIES, max_examples=examples(2))
 TestIcebergHistories2 = IcebergHistories2.TestCase
-TestIcebergHistories2.settings = settings(HISTORIES, max_examples=examples(2))
+TestIcebergHistories2.settings = settings(HISTORIES, max_examples=examples(1))

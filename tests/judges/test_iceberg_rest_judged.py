@@ -179,6 +179,29 @@ def test_format_version_1(server: ServerLogic) -> None:
     assert server.ids() == [0, 1, 2, 3]
 
 
+def test_format_version_2(server: ServerLogic) -> None:
+    """Position delete files are committed, also after others have replaced the one that ours read."""
+    server.sql("DROP TABLE {t} PURGE")
+    modes = ", ".join(f"'write.{verb}.mode' = 'merge-on-read'" for verb in ("delete", "update", "merge"))
+    columns = "id BIGINT, p STRING, v STRING"
+    server.sql(f"CREATE TABLE {{t}} ({columns}) USING iceberg TBLPROPERTIES ('format-version' = '2', {modes})")
+    server.sql("INSERT INTO {t} SELECT /*+ COALESCE(1) */ id, 'a', 'x' FROM range(20)")
+    erase(1)
+    server.before = lambda: server.sql("DELETE FROM {t} WHERE id = 2")
+    erase(3)
+    assert server.conflicts == 1
+    table = opened()
+    base = table.snapshot()
+    work = row_work(table, base, lambda _: ({4}, [(5, "a", "new"), (77, "a", "inserted")]))
+    table.commit_changes(base, work.changes, operation={"name": "MERGE"}, reads=work.reads)
+    server.sql("DELETE FROM {t} WHERE id = 6")
+    left = [0, 5, *range(7, 20), 77]
+    assert server.ids() == left
+    assert [row.record_count for row in server.sql("SELECT record_count FROM {t}.delete_files")] == [6]
+    assert purge(opened(), LocalEngine()).verified
+    assert (server.ids(), server.sql("SELECT * FROM {t}.delete_files")) == (left, [])
+
+
 def test_the_server_refuses_what_is_late(server: ServerLogic) -> None:
     """Spark's DELETE is committed right before ours: the server answers 409, and both hold."""
     left = server.ids()

@@ -97,6 +97,18 @@ def test_spark_goes_on(made: InSession) -> None:
     assert made.rows() == rows
 
 
+def test_format_version_2(made: InSession) -> None:
+    made.sql("DROP TABLE {t} PURGE")
+    modes = "'format-version' = '2', 'write.delete.mode' = 'merge-on-read'"
+    made.sql(f"CREATE TABLE {{t}} (id INT) USING iceberg TBLPROPERTIES ({modes})")
+    made.sql("INSERT INTO {t} SELECT /*+ COALESCE(1) */ CAST(id AS INT) FROM range(9)")
+    for number in (1, 3):
+        assert delete(made.open(), LocalEngine(), f"id = {number}").rows_deleted == 1
+        made.sql(f"DELETE FROM {{t}} WHERE id = {number + 1}")
+    assert made.ids() == [0, *range(5, 9)]
+    assert [row.record_count for row in made.sql("SELECT record_count FROM {t}.delete_files")] == [4]
+
+
 def test_what_another_commits_at_the_last_moment_is_not_lost(made: InSession, monkeypatch: pytest.MonkeyPatch) -> None:
     real, others = SessionCatalogTable.replace, [lambda: made.sql("DELETE FROM {t} WHERE id = 2")]
 

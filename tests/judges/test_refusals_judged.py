@@ -146,6 +146,12 @@ def test_iceberg_refuses_what_is_refused_here(iceberg_spark: SparkSession, tmp_p
     said: dict[str, str] = {}
     refused_here(changed("v5", lambda body: body.update({"format-version": 5})), "rewrite")
     said["format version 5 and newer"] = error("v5", "SELECT * FROM {t}")
+    properties = "'format-version' = '1', 'write.delete.mode' = 'merge-on-read'"
+    engine.sql(f"CREATE TABLE {{t}} (id INT) USING iceberg TBLPROPERTIES ({properties})", "v1")
+    engine.sql("INSERT INTO {t} SELECT /*+ COALESCE(1) */ id FROM range(9)", "v1")
+    for verb in ("delete", "update", "merge"):
+        refused_here(engine.path("v1"), verb)
+    said["delete, update and merge of format version 1"] = error("v1", "DELETE FROM {t} WHERE id = 1")
     key = {"key-id": "k", "encrypted-key-metadata": "aGk=", "encrypted-by-id": "m"}
     refused_here(
         changed(
@@ -236,7 +242,7 @@ def test_iceberg_refuses_what_is_refused_here(iceberg_spark: SparkSession, tmp_p
         open_table(str(engine.path("i"))).vacuum()
     said["vacuum if another table of any format is in `data/`, in `metadata/` or in the same folder"] = ""
     as_the_page_says("Iceberg", said)
-    assert len(said) == 13
+    assert len(said) == 14
 
 
 def set_options(path: Path, options: dict[str, str]) -> None:

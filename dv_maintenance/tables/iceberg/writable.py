@@ -92,7 +92,7 @@ def _reasons(layout: Layout, snapshot: IcebergSnapshot, operation: str) -> Itera
 def no_deletes(metadata: Metadata) -> str:
     """Why rows of the table can't be deleted by position; "" if they can."""
     if metadata.format_version < 2:
-        return "format version 1 has no deletes; with format-version 2 or 3, which changes metadata only, it has"
+        return "format version 1 has no deletes; set its format-version to 2 or 3, which changes metadata only"
     wanted = metadata.properties.get(_DELETES_FORMAT, metadata.properties.get(_FORMAT, "parquet")).strip().lower()
     if metadata.format_version < 3 and wanted != "parquet":
         name = _DELETES_FORMAT if _DELETES_FORMAT in metadata.properties else _FORMAT

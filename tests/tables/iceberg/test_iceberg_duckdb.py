@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from effort import sampled
+from support.duckdb_iceberg import connected
 
 from dv_maintenance.dml.delete import delete
 from dv_maintenance.engine.local import LocalEngine
@@ -33,14 +33,7 @@ NAMES = (
 
 @pytest.fixture(scope="module")
 def duck() -> duckdb.DuckDBPyConnection:
-    made = duckdb.connect()
-    for name in ("avro", "iceberg"):
-        found = importlib.util.find_spec(f"duckdb_extension_{name}")
-        assert found is not None
-        assert found.origin is not None
-        (extension,) = Path(found.origin).parent.glob("extensions/*/*.duckdb_extension")
-        made.load_extension(str(extension))
-    return made
+    return connected()
 
 
 def plain(value: Any) -> Any:

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from support.duckdb_iceberg import connected
 from support.iceberg_edits import edit
 from support.tables import iceberg_table as opened
 
@@ -24,6 +25,7 @@ from dv_maintenance.maintenance.planning.plan import build_plan
 from dv_maintenance.maintenance.planning.policy import Policy
 from dv_maintenance.maintenance.read import read
 from dv_maintenance.maintenance.vacuum import vacuum
+from dv_maintenance.tables import open_table
 from dv_maintenance.tables.guard import VacuumRequest
 from dv_maintenance.tables.iceberg.table import IcebergTable
 from dv_maintenance.testing.backends import IcebergBackend
@@ -284,6 +286,50 @@ def test_the_age_of_the_oldest_deleted_row(table: IcebergTable) -> None:
     assert (entry.dvs_added, entry.dvs_removed, entry.rows_deleted_by_dvs) == (1, 1, 1)
 
 
+# -- of other writers --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("first", [1, 2])
+def test_a_table_of_pyiceberg_in_a_catalog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: int) -> None:
+    """Its manifests are the pattern for ours; it and DuckDB read what ours leave, and it goes on."""
+    pytest.importorskip("pyiceberg.catalog.sql")
+    from pyiceberg.catalog.sql import SqlCatalog
+    from pyiceberg.transforms import IdentityTransform
+
+    catalog = SqlCatalog("t", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=f"file://{tmp_path}")
+    catalog.create_namespace("n")
+    rows = pa.table({"id": range(12), "p": ["a", "b", None] * 4})
+    theirs = catalog.create_table("n.t", rows.schema, properties={"format-version": str(first)})
+    with theirs.update_spec() as update:
+        update.add_field("p", IdentityTransform(), "p")
+    theirs.append(rows)
+    if first < 2:
+        with theirs.transaction() as transaction:
+            transaction.upgrade_table_version(2)
+    monkeypatch.setenv("PYICEBERG_CATALOG__T__TYPE", "sql")
+    monkeypatch.setenv("PYICEBERG_CATALOG__T__URI", f"sqlite:///{tmp_path}/catalog.db")
+
+    def agree(wanted: list[int]) -> None:
+        theirs.refresh()
+        assert sorted(theirs.scan().to_arrow()["id"].to_pylist()) == wanted
+        found = connected().execute("SELECT id FROM iceberg_scan(?)", [theirs.metadata_location]).fetchall()
+        assert sorted(number for (number,) in found) == wanted
+        _, batches = read(open_table("iceberg:t.n.t"), None)
+        assert sorted(row["id"] for batch in batches for row in batch.to_pylist()) == wanted
+
+    for condition in ("id IN (0, 1, 2)", "id IN (3, 5)"):
+        assert delete(open_table("iceberg:t.n.t"), LocalEngine(), condition).rows_deleted
+    agree([4, *range(6, 12)])
+    assert len(theirs.inspect.delete_files()) == 3
+    assert theirs.scan(row_filter="id < 8").to_arrow().num_rows == 3
+    theirs.append(pa.table({"id": [20, 21], "p": ["a", "a"]}))
+    theirs.delete("id = 21")
+    assert delete(open_table("iceberg:t.n.t"), LocalEngine(), "id = 4").rows_deleted == 1
+    agree([*range(6, 12), 20])
+    assert purge(open_table("iceberg:t.n.t"), LocalEngine()).verified
+    agree([*range(6, 12), 20])
+
+
 # -- refused -----------------------------------------------------------------------------------------------------------
 
 
@@ -298,7 +344,7 @@ def set_to(name: str, value: str) -> Callable[[dict[str, Any]], None]:
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (to_version_1, "format version 1 has no deletes; with format-version 2 or 3"),
+        (to_version_1, "format version 1 has no deletes; set its format-version to 2 or 3"),
         (set_to("write.delete.format.default", "ORC"), r"must be orc.*\(write.delete.format.default\)"),
         (set_to("write.format.default", "avro"), r"must be avro.*\(write.format.default\)"),
     ],
