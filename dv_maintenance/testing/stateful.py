@@ -157,7 +157,12 @@ class TableHistories(RuleBasedStateMachine):
     def apply(self, plan: MaintenancePlan) -> None:
         """Apply a plan: soon, late, or for the second time."""
         saved = MaintenancePlan.from_json(json.loads(json.dumps(plan.to_json())))
-        self._maintained(apply(self.history.table, self.history.backend.engine(), saved))
+        try:
+            self._maintained(apply(self.history.table, self.history.backend.engine(), saved))
+        except UsageError:
+            # Where versions have no order, an expired one is not told from that of another table.
+            assert plan.format == "iceberg"
+            assert plan.version not in {entry.version for entry in self.history.table.history()}
 
     def _maintained(self, report: ApplyReport) -> None:
         assert report.verified, report.problems
