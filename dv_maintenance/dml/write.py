@@ -292,7 +292,16 @@ class _Files:
                 self._storage.check_target(f"{folder}/new")
             uri = self._storage.uri_of(folder).rstrip("/") if folder else task.output_uri
             scan = ScanTask((), self._schema)
-            rewrite = RewriteTask(partition, scan, uri, task.target_bytes, task.compression, task.stats_columns)
+            rewrite = RewriteTask(
+                partition,
+                scan,
+                uri,
+                task.target_bytes,
+                task.compression,
+                task.stats_columns,
+                file_name=f"part-{{task}}-{{uuid}}{{codec}}.{task.format}",
+                format=task.format,
+            )
             self._writers[partition] = RollingWriter(rewrite, self._schema, self._storage)
         return self._writers[partition]
 

@@ -19,6 +19,7 @@ from dv_maintenance.engine.parquet.footer import compressed_bytes
 from dv_maintenance.engine.protocols import TakesGroups
 from dv_maintenance.engine.scan import open_source
 from dv_maintenance.errors import VerificationError
+from dv_maintenance.files.orc_shapes import NOT_ORC
 from dv_maintenance.tables.fingerprint import RowSums, fingerprint
 from dv_maintenance.tables.model import REQUIRED, FileKey, logical_type
 from dv_maintenance.tables.work import ScanTask, SourceFile
@@ -159,7 +160,7 @@ class RollingWriter:
             raise VerificationError(
                 f"the {found.rows} rows read back from {output.uri} are not the {written.rows} that were written to it",
                 done="nothing was committed",
-                next_step="let Paimon compact the table, or set its file.format to parquet",
+                next_step=NOT_ORC,
             )
 
 

@@ -1,4 +1,5 @@
-"""The time zones in which the stripes of an ORC file were written, which Arrow does not report.
+"""What the end of an ORC file says of its stripes, which Arrow does not report: where they begin, and the time zones in
+which they were written.
 
 Format: ORC v1 specification. A file ends with its footer, a postscript with the length of the footer, and one byte
 for the length of the postscript; a stripe ends with its own footer. Footers are compressed in chunks.
@@ -12,7 +13,7 @@ import pyarrow as pa
 
 from dv_maintenance.errors import DamagedTableError
 from dv_maintenance.files.avro.codecs import unpacked
-from dv_maintenance.files.protobuf import BYTES, VARINT, Shape, parse
+from dv_maintenance.files.protobuf import BYTES, VARINT, Message, Shape, parse
 
 _POSTSCRIPT: Final[Shape] = {1: VARINT, 2: VARINT, 3: VARINT}
 _FOOTER: Final[Shape] = {3: BYTES}
@@ -31,6 +32,25 @@ def writer_zones(file: pa.NativeFile) -> frozenset[str] | None:
     ------
     DamagedTableError : this is not an ORC file. The error does not name the file.
     """
+    found = _stripes(file)
+    if found is None:
+        return None
+    codec, stripes = found
+    size, zones = file.size(), set()
+    for stripe in stripes:
+        own = _at(file, stripe.uint(1) + stripe.uint(2) + stripe.uint(3), stripe.uint(4), size)
+        zones.add(parse(_unpacked(own, codec), _STRIPE_FOOTER).text(3))
+    return frozenset(zones)
+
+
+def stripe_offsets(file: pa.NativeFile) -> list[int] | None:
+    """Where the stripes begin. Otherwise as :func:`writer_zones`."""
+    found = _stripes(file)
+    return None if found is None else [stripe.uint(1) for stripe in found[1]]
+
+
+def _stripes(file: pa.NativeFile) -> tuple[str, list[Message]] | None:
+    """The codec of footers, and what the file's footer says of each stripe; ``None`` for an unsupported codec."""
     size = file.size()
     (length,) = _at(file, size - 1, 1, size)
     postscript = parse(_at(file, size - 1 - length, length, size), _POSTSCRIPT)
@@ -39,12 +59,7 @@ def writer_zones(file: pa.NativeFile) -> frozenset[str] | None:
         return None
     footer_length = postscript.uint(1)
     footer = parse(_unpacked(_at(file, size - 1 - length - footer_length, footer_length, size), codec), _FOOTER)
-    zones = set()
-    for body in footer.each(3):
-        stripe = parse(body, _STRIPE)
-        own = _at(file, stripe.uint(1) + stripe.uint(2) + stripe.uint(3), stripe.uint(4), size)
-        zones.add(parse(_unpacked(own, codec), _STRIPE_FOOTER).text(3))
-    return frozenset(zones)
+    return codec, [parse(body, _STRIPE) for body in footer.each(3)]
 
 
 def _at(file: pa.NativeFile, start: int, length: int, size: int) -> bytes:

@@ -171,6 +171,7 @@ class RowWriteTask:
     compression: str
     stats_columns: tuple[tuple[str, ...], ...] = ()
     partitions: Partitioner | None = None
+    format: str = "parquet"
 
 
 class DeletesOnly:

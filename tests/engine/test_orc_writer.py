@@ -25,6 +25,7 @@ from dv_maintenance.engine.rewrite import rewrite
 from dv_maintenance.engine.scan import scan
 from dv_maintenance.engine.writer import RollingWriter
 from dv_maintenance.errors import DamagedTableError, RefusedError, VerificationError
+from dv_maintenance.files.orc_shapes import is_lossy
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables.model import FileKey
 from dv_maintenance.tables.work import ColumnStats, OutputFile, RewriteTask, ScanTask, SourceFile
@@ -122,7 +123,7 @@ def test_every_value_comes_back(tmp_path_factory: pytest.TempPathFactory, data: 
     [whole] = table.to_batches()
     # As parts of something larger, which is how batches come.
     cut = data.draw(st.integers(0, len(found)))
-    assume(not any(orc_writer._is_lossy(type_) for type_, _ in chosen))
+    assume(not any(is_lossy(type_) for type_, _ in chosen))
     work = task(tmp_path_factory.mktemp("t"), schema, compression=data.draw(st.sampled_from(["zstd", "snappy"])))
     if any(holds_time(type_) for type_, _ in chosen):
         work = replace(work, compression="zlib")

@@ -51,6 +51,7 @@ GOLDEN = [
     "lineage",
     "many_dvs_one_puffin",
     "nested_types",
+    "orc_dv",
     "overwrites",
     "part_identity",
     "part_transforms",

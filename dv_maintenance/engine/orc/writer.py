@@ -1,7 +1,7 @@
 """A new ORC file, a stripe at a time.
 
-Written as by Paimon in a JVM in the time zone UTC: times are ints, timestamps are in UTC (also those without a time
-zone, and each stripe records it), column ids are attributes if the schema has them.
+Written as by Paimon and Iceberg in a JVM in the time zone UTC: times are integers, timestamps are in UTC (also those
+without a time zone, and each stripe records it). The metadata of fields becomes attributes of ORC's types: column ids.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from dv_maintenance.engine.bounds import BoundsCollector
 from dv_maintenance.engine.faults import writing
 from dv_maintenance.engine.orc.reader import range_is_checked, timestamps_in
 from dv_maintenance.engine.sinks import close_sink
-from dv_maintenance.errors import RefusedError, VerificationError
+from dv_maintenance.errors import RefusedError
+from dv_maintenance.files.orc_shapes import NOT_ORC, inner, is_lossy
 from dv_maintenance.tables.work import OutputFile
 
 if TYPE_CHECKING:
@@ -39,6 +40,8 @@ _CODECS: Final = {
     "zstd": "zstd",
 }
 _SECOND: Final = 1_000_000_000
+# Metadata of fields that is for our own writers and readers. All other metadata becomes attributes of ORC's types.
+_OWN: Final = (b"dvm:", b"PARQUET:")
 # The maximum share of distinct values for which a dictionary is kept, as in ORC's Java writer.
 _DICTIONARY: Final = 0.8
 
@@ -65,11 +68,11 @@ class OrcFiles:
             )
         self.codec = codec
         self.stored = pa.schema([_stored(field) for field in schema])
-        if lost := next((field.name for field in schema if _is_lossy(field.type)), None):
+        if lost := next((field.name for field in schema if is_lossy(field.type)), None):
             raise RefusedError(
                 f"column {lost} nests rows in rows and in arrays or maps: Arrow's ORC writer loses such values next to "
                 "nulls",
-                next_step="let Paimon compact the table, or set its file.format to parquet",
+                next_step=NOT_ORC,
             )
 
     def examine(self, source: SourceFile, reader: Reader) -> None:
@@ -122,10 +125,6 @@ class OrcFile:
         with writing(self.uri):
             self._writer.close()
         info = close_sink(self._sink, storage, self.uri)
-        with writing(self.uri), storage.open_input(self.uri) as file:
-            rows = orc.ORCFile(file).nrows
-        if rows != self._rows:
-            raise VerificationError(f"{self.uri} has {rows} rows, but {self._rows} were written")
         return OutputFile(self.uri, info.size, self._rows, info.modified, self._stats.found())
 
     def abandon(self) -> None:
@@ -162,21 +161,8 @@ def _null_below(array: pa.Array) -> pa.Array:
     return pa.StructArray.from_arrays(children, fields=list(array.type), mask=array.is_null())
 
 
-def _is_lossy(type: pa.DataType, in_struct: bool = False, in_list: bool = False) -> bool:
-    """Whether a struct is inside both a struct and a list or map, in either order."""
-    if types.is_struct(type):
-        return (in_struct and in_list) or any(_is_lossy(field.type, True, in_list) for field in type)
-    return any(_is_lossy(each, in_struct, True) for each in _inner(type))
-
-
 def _has_struct(type: pa.DataType) -> bool:
-    return types.is_struct(type) or any(map(_has_struct, _inner(type)))
-
-
-def _inner(type: pa.DataType) -> list[pa.DataType]:
-    if types.is_map(type):
-        return [type.key_type, type.item_type]
-    return [type.field(index).type for index in range(type.num_fields)]
+    return types.is_struct(type) or any(map(_has_struct, inner(type)))
 
 
 def _is_broken(array: pa.Array) -> bool:
@@ -188,7 +174,7 @@ def _is_broken(array: pa.Array) -> bool:
 def _unwritten(field: pa.Field, what: str) -> RefusedError:
     return RefusedError(
         f"column {field.name} has a timestamp {what}",
-        next_step="let Paimon compact the table, or set its file.format to parquet",
+        next_step=NOT_ORC,
     )
 
 
@@ -220,20 +206,21 @@ def _stored(field: pa.Field) -> pa.Field:
         if not kind.num_fields:
             raise RefusedError(
                 f"column {field.name} holds rows without fields, which cannot be written to ORC files",
-                next_step="let Paimon compact the table",
+                next_step=NOT_ORC,
             )
         kind = pa.struct([_stored(child) for child in kind])
     elif types.is_list(kind):
         kind = pa.list_(_stored(kind.value_field))
     elif types.is_map(kind):
         kind = pa.map_(_stored(kind.key_field), _stored(kind.item_field))
-    elif types.is_time32(kind):
-        kind = pa.int32()
+    elif types.is_time(kind):
+        kind = pa.int32() if types.is_time32(kind) else pa.int64()
     elif types.is_timestamp(kind):
         if not range_is_checked():
             raise RefusedError(
                 f"column {field.name} holds timestamps, which this release of pyarrow cannot read back",
-                next_step="use pyarrow 26 or newer, or let Paimon compact the table",
+                next_step=f"use pyarrow 26 or newer, or {NOT_ORC}",
             )
         kind = pa.timestamp("ns", kind.tz)
-    return field.with_type(kind)
+    attributes = {key: value for key, value in (field.metadata or {}).items() if not key.startswith(_OWN)}
+    return pa.field(field.name, kind, field.nullable, attributes)

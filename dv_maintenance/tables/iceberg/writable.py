@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final
-
-from pyarrow import types
+from typing import TYPE_CHECKING, Final
 
 from dv_maintenance.errors import RefusedError
 from dv_maintenance.tables.iceberg.log.pointer import hadoop_number
-from dv_maintenance.tables.iceberg.log.types import children, without_unknown
+from dv_maintenance.tables.iceberg.rows.formats import DELETES_FORMAT, FORMAT, delete_format_of, why_not_written
 from dv_maintenance.tables.iceberg.rows.transforms import NewPartitions
-from dv_maintenance.tables.model import logical_type
 
 if TYPE_CHECKING:
     from dv_maintenance.tables.iceberg.layout import Layout
-    from dv_maintenance.tables.iceberg.log.metadata import Metadata
     from dv_maintenance.tables.iceberg.snapshot import IcebergSnapshot
 
-_FORMAT: Final = "write.format.default"
-_DELETES_FORMAT: Final = "write.delete.format.default"
 _CHANGES: Final = frozenset({"delete", "update", "merge"})
 _GC: Final = "gc.enabled"
 _NEXT: Final = {
@@ -74,46 +68,23 @@ def _reasons(layout: Layout, snapshot: IcebergSnapshot, operation: str) -> Itera
             yield why
     elif hadoop_number(metadata.path) is None:
         yield "only its catalog can commit; name the table by its catalog (iceberg:CATALOG.NAMESPACE.TABLE)"
-    if operation in _CHANGES and (why := no_deletes(metadata)):
+    if operation in _CHANGES and (why := no_deletes(snapshot)):
         yield why
     if operation == "vacuum" and metadata.properties.get(_GC, "true").strip().lower() == "false":
         yield f"its property {_GC} is false: other tables may need its files"
     if operation in {"update", "merge"} and (transform := NewPartitions.of(metadata).unknown()):
         yield f"its partition specification has the transform {transform}, which this release does not know"
     if operation in {"rewrite", "update", "merge"}:
-        wanted = metadata.properties.get(_FORMAT, "parquet").strip().lower()
-        if wanted != "parquet":
-            yield f"new files of the table must be {wanted}, but this tool writes only Parquet ({_FORMAT})"
-        for column in snapshot.table_schema.arrow:
-            if what := next(_unwritten(column, rows_made=operation != "rewrite"), None):
-                yield f"the column {column.name} holds {what}, which this tool does not write"
+        yield from why_not_written(snapshot, rows_made=operation != "rewrite")
 
 
-def no_deletes(metadata: Metadata) -> str:
+def no_deletes(snapshot: IcebergSnapshot) -> str:
     """Why rows of the table can't be deleted by position; "" if they can."""
-    if metadata.format_version < 2:
+    version = snapshot.metadata.format_version
+    if version < 2:
         return "format version 1 has no deletes; set its format-version to 2 or 3, which changes metadata only"
-    wanted = metadata.properties.get(_DELETES_FORMAT, metadata.properties.get(_FORMAT, "parquet")).strip().lower()
-    if metadata.format_version < 3 and wanted != "parquet":
-        name = _DELETES_FORMAT if _DELETES_FORMAT in metadata.properties else _FORMAT
+    wanted = delete_format_of(snapshot)
+    if version < 3 and wanted != "parquet":
+        name = DELETES_FORMAT if DELETES_FORMAT in snapshot.properties else FORMAT
         return f"delete files of the table must be {wanted}, but this tool writes only Parquet ({name})"
     return ""
-
-
-def _unwritten(field: Any, *, rows_made: bool) -> Iterator[str]:
-    """What a column has that new files can't hold.
-
-    rows_made : rows come from Spark, not from files.
-    """
-    kind, logical = field.type, logical_type(field)
-    if rows_made:
-        if types.is_null(kind):
-            yield "values of unknown type"
-        if types.is_timestamp(kind) and kind.unit == "ns":
-            yield "nanoseconds"
-        if logical == "geo":
-            yield "shapes"
-    if types.is_nested(kind) and without_unknown(field) is None:
-        yield "lists, maps or structs of an unknown type"
-    for each in () if logical else children(kind):
-        yield from _unwritten(each, rows_made=rows_made)

@@ -38,7 +38,6 @@ from dv_maintenance.testing.iceberg_builder import IcebergBuilder
 
 REFUSED = {
     "avro_dv": "must be avro",
-    "orc_dv": "must be orc",
 }
 EXPECTED: dict[str, dict[str, Any]] = {
     path.parent.name: json.loads(path.read_text()) for path in sorted((GOLDEN / "iceberg").glob("*/expected.json"))

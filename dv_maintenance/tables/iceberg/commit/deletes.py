@@ -25,8 +25,9 @@ from dv_maintenance.files.arrays import int64s
 from dv_maintenance.tables.iceberg.commit.manifests import NewEntry
 from dv_maintenance.tables.iceberg.commit.metrics import bounds_record, footer_record
 from dv_maintenance.tables.iceberg.log.manifests import PATH_ID, POSITIONS
+from dv_maintenance.tables.iceberg.rows.formats import delete_codec_of
 from dv_maintenance.tables.iceberg.rows.position_deletes import POSITION_ID, SCHEMA
-from dv_maintenance.tables.iceberg.rows.rewrite_tasks import delete_codec_of, output_folder
+from dv_maintenance.tables.iceberg.rows.rewrite_tasks import output_folder
 from dv_maintenance.tables.parallel import in_parallel
 
 if TYPE_CHECKING:

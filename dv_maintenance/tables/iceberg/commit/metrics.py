@@ -1,4 +1,4 @@
-"""What the entry of a new data file says about its columns: counts and bounds from its footer.
+"""What the entry of a new data file says about its columns: counts and bounds, from its rows or its footer.
 
 Format: Iceberg specification, Manifests, data_file. The table's properties ``write.metadata.metrics.*`` say of which
 columns, and how exact bounds are.
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 from pyarrow import types
 
+from dv_maintenance.files.orc_tail import stripe_offsets
 from dv_maintenance.files.parquet_footer import read_footer
 from dv_maintenance.storage.failures import storage_errors
 from dv_maintenance.tables.iceberg.commit.values import encoded, of_json
@@ -76,13 +77,21 @@ def _walk(fields: Any, above: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...]
 
 
 def file_record(storage: Storage, snapshot: IcebergSnapshot, output: OutputFile, path: str) -> dict[str, Any]:
-    """The record of a new Parquet file by field id, without content and partition. Reads its footer."""
+    """The record of a new file by field id, without content and partition. Reads its footer.
+
+    An ORC file's footer is asked for its stripes only: bounds come from the rows, and Iceberg does without sizes of
+    columns.
+    """
     leaves = {each.name: each for each in _leaves(snapshot)}
-    counts, nulls, lower, upper = {}, {}, {}, {}
-    place = storage.path_of_uri(output.uri)
+    kind, place = format_of_file(path), storage.path_of_uri(output.uri)
     with storage_errors(place), storage.open_input(place) as file:
-        footer = read_footer(file)
-    stored = _stored_bounds(footer, leaves)
+        if kind == "ORC":
+            places, stored = {"132": stripe_offsets(file)}, {}
+        else:
+            footer = read_footer(file)
+            places = footer_record(footer, {each.name: each.id for each in leaves.values()})
+            stored = _stored_bounds(footer, leaves)
+    counts, nulls, lower, upper = {}, {}, {}, {}
     for stats in output.stats:
         leaf = leaves[stats.column]
         counts[leaf.id], nulls[leaf.id] = output.rows, stats.null_count
@@ -94,13 +103,13 @@ def file_record(storage: Storage, snapshot: IcebergSnapshot, output: OutputFile,
                 upper[leaf.id] = bound
     return {
         "100": path,
-        "101": "PARQUET",
+        "101": kind,
         "103": output.rows,
         "104": output.size,
         "109": _pairs(counts, "119", "120"),
         "110": _pairs(nulls, "121", "122"),
         **bounds_record(lower, upper),
-        **footer_record(footer, {each.name: each.id for each in leaves.values()}),
+        **places,
     }
 
 
@@ -115,6 +124,11 @@ def footer_record(footer: Any, ids: Mapping[tuple[str, ...], int]) -> dict[str, 
         "108": _pairs(_sizes(footer, ids), "117", "118"),
         "132": [_begin(footer.row_group(number)) for number in range(footer.num_row_groups)],
     }
+
+
+def format_of_file(path: str) -> str:
+    """The format of a new file as manifests have it: its name ends with it."""
+    return path.rpartition(".")[2].upper()
 
 
 def _bound(value: Any, leaf: _Leaf, *, upper: bool) -> bytes | None:

@@ -162,7 +162,7 @@ class _Commit:
             return Stay(left, (_NONE,) * len(each.outputs), carried=tuple(_key(new) for new in left) != each.inputs)
         if not each.kept or any(old["equality_deletes"] for old, _ in inputs):
             return "another writer deleted rows of its inputs, and where these rows are in the new files is unknown"
-        if why := no_deletes(now.metadata):
+        if why := no_deletes(now):
             return f"another writer deleted rows of its inputs, and {why}"
         sources = []
         for (old, new), kept in zip(inputs, each.kept, strict=True):

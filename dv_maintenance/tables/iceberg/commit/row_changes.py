@@ -23,7 +23,7 @@ from dv_maintenance.dv import DeletionVector
 from dv_maintenance.tables.gates import check_stored, wrong
 from dv_maintenance.tables.iceberg.commit.deletes import NewDv
 from dv_maintenance.tables.iceberg.commit.manifests import NewEntry
-from dv_maintenance.tables.iceberg.commit.metrics import file_record
+from dv_maintenance.tables.iceberg.commit.metrics import file_record, format_of_file
 from dv_maintenance.tables.iceberg.commit.publish import Draft, publish
 from dv_maintenance.tables.iceberg.commit.rewrites import Row, deletes_of, live_rows, stored_dv
 from dv_maintenance.tables.iceberg.commit.unneeded import unneeded_deletes
@@ -143,7 +143,8 @@ class _Commit:
         output, metadata = new.output, self.base.metadata
         path = f"{metadata.location.rstrip('/')}/{self.layout.storage.path_of_uri(output.uri)}"
         if self.dry_run:  # there is no footer to read
-            record: Mapping[str, Any] = {"100": path, "101": "PARQUET", "103": output.rows, "104": output.size}
+            kind = format_of_file(path)
+            record: Mapping[str, Any] = {"100": path, "101": kind, "103": output.rows, "104": output.size}
         else:
             record = file_record(self.layout.storage, self.base, output, path)
         return NewEntry(DATA, (metadata.default_spec, partitions.values(new.partition)), None, record)

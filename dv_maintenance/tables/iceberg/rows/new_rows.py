@@ -11,7 +11,7 @@ from pyarrow import types
 
 from dv_maintenance.tables.iceberg.commit.metrics import stats_columns
 from dv_maintenance.tables.iceberg.log.types import LINEAGE, ROW_ID
-from dv_maintenance.tables.iceberg.rows.rewrite_tasks import codec_of
+from dv_maintenance.tables.iceberg.rows.formats import codec_of, file_schema, format_of
 from dv_maintenance.tables.iceberg.rows.tasks import scan_metadata
 from dv_maintenance.tables.iceberg.rows.transforms import NewPartitions
 from dv_maintenance.tables.model import logical_type
@@ -126,13 +126,14 @@ def row_write_tasks(layout: Layout, snapshot: IcebergSnapshot, target_bytes: int
     stats = tuple(each for each in stats_columns(snapshot) if each[0] in columns.names)
     task = RowWriteTask(
         tuple(names),
-        columns.with_metadata(scan_metadata(snapshot)),
+        file_schema(snapshot, columns.with_metadata(scan_metadata(snapshot))),
         layout.storage.uri_of(folder),
         hive_folders=True,
         target_bytes=target_bytes,
         compression=codec_of(snapshot),
         stats_columns=stats,
         partitions=NewPartitions.of(metadata),
+        format=format_of(snapshot),
     )
     return task, task
 

@@ -17,6 +17,7 @@ from dv_maintenance.files.arrays import strings
 from dv_maintenance.tables.bins import taken
 from dv_maintenance.tables.iceberg.commit.metrics import stats_columns
 from dv_maintenance.tables.iceberg.log.types import LINEAGE, without_unknown
+from dv_maintenance.tables.iceberg.rows.formats import codec_of, file_schema, format_of, states_codec
 from dv_maintenance.tables.iceberg.rows.tasks import COLUMNS, Equality, full_source, scan_metadata
 from dv_maintenance.tables.model import has_variant
 from dv_maintenance.tables.shredded import as_stored
@@ -27,11 +28,7 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.iceberg.snapshot import IcebergSnapshot
     from dv_maintenance.tables.work import SourceFile
 
-_CODEC: Final = "write.parquet.compression-codec"
-_DELETES_CODEC: Final = "write.delete.parquet.compression-codec"
 _SHREDS: Final = "write.parquet.shred-variants"
-# Two names for one, as in Java's writers.
-_SAME: Final = {"uncompressed": "none", "lz4_raw": "lz4"}
 
 
 def rewrite_tasks(
@@ -52,10 +49,10 @@ def rewrite_tasks(
     """
     lineage = LINEAGE if snapshot.metadata.format_version > 2 else ()
     columns = filter(None, map(without_unknown, snapshot.table_schema.arrow))
-    schema = pa.schema([*columns, *lineage], scan_metadata(snapshot))
+    schema = file_schema(snapshot, pa.schema([*columns, *lineage], scan_metadata(snapshot)))
     paths = strings(sorted({key.path for wanted in bins for key in wanted.inputs}))
     chosen = snapshot.files.filter(pc.is_in(snapshot.files["path"], value_set=paths))
-    equality, stats = Equality(layout, snapshot), stats_columns(snapshot)
+    equality, stats, kind = Equality(layout, snapshot), stats_columns(snapshot), format_of(snapshot)
     live = {}
     for row in chosen.select([*COLUMNS, "partition"]).to_pylist():
         source = full_source(layout, snapshot, row, schema, equality)
@@ -73,8 +70,9 @@ def rewrite_tasks(
             compression=codec_of(snapshot, compression),
             stats_columns=stats,
             order_by=tuple((name,) for name in wanted.order_by),
-            file_name="{task}-{uuid}{codec}.parquet",
-            compression_required=_CODEC in snapshot.properties or compression is not None,
+            file_name=f"{{task}}-{{uuid}}{{codec}}.{kind}",
+            format=kind,
+            compression_required=states_codec(snapshot) or compression is not None,
         )
         tasks.append(task)
     return tasks
@@ -94,18 +92,6 @@ def _as_shredded(
     except RefusedError:
         return schema
     return first if all(each == first for each in others) else schema
-
-
-def codec_of(snapshot: IcebergSnapshot, wanted: str | None = None) -> str:
-    """The compression of new files. ``wanted``: unless the table's property names one."""
-    name = (snapshot.properties.get(_CODEC) or wanted or "zstd").lower()
-    return _SAME.get(name, name)
-
-
-def delete_codec_of(snapshot: IcebergSnapshot) -> str:
-    """As :func:`codec_of`, for position delete files."""
-    name = snapshot.properties.get(_DELETES_CODEC, "").lower() or codec_of(snapshot)
-    return _SAME.get(name, name)
 
 
 def output_folder(layout: Layout, snapshot: IcebergSnapshot, path: str) -> str:
