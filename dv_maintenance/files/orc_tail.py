@@ -14,6 +14,7 @@ import pyarrow as pa
 from dv_maintenance.errors import DamagedTableError
 from dv_maintenance.files.avro.codecs import unpacked
 from dv_maintenance.files.protobuf import BYTES, VARINT, Message, Shape, parse
+from dv_maintenance.files.varint import varint
 
 _POSTSCRIPT: Final[Shape] = {1: VARINT, 2: VARINT, 3: VARINT}
 _FOOTER: Final[Shape] = {3: BYTES}
@@ -21,6 +22,9 @@ _STRIPE: Final[Shape] = {1: VARINT, 2: VARINT, 3: VARINT, 4: VARINT}
 _STRIPE_FOOTER: Final[Shape] = {3: BYTES}
 # The codecs that do not need the unpacked size from elsewhere.
 _CODECS: Final = {0: "null", 1: "deflate", 5: "zstandard"}
+_MAGIC: Final = b"\x82\xf4\x03\x03ORC"
+# Of the footer: its field 8, rowIndexStride, is 0. Of fields that occur twice, the last one counts.
+_NO_STRIDE: Final = b"\x40\x00"
 _MAX_FOOTER: Final = 64 << 20
 _MAX_CHUNK: Final = 8 << 20
 
@@ -47,6 +51,27 @@ def stripe_offsets(file: pa.NativeFile) -> list[int] | None:
     """Where the stripes begin. Otherwise as :func:`writer_zones`."""
     found = _stripes(file)
     return None if found is None else [stripe.uint(1) for stripe in found[1]]
+
+
+def without_row_indexes(end: bytes) -> bytes:
+    """The end of a new ORC file, from its footer on or earlier, whose readers then skip no groups of rows.
+
+    They ignore the indexes that stripes have of their rows: the footer says that there are none (ORC v1 specification,
+    File Footer). That is appended, so that any codec will do.
+
+    Raises
+    ------
+    DamagedTableError : this is not the end of an ORC file.
+    """
+    postscript = end[-1 - end[-1] : -1] if end else b""
+    if not postscript.endswith(_MAGIC):
+        raise DamagedTableError("the end of an ORC file has no magic number")
+    known = parse(postscript, _POSTSCRIPT)
+    # A chunk is marked as not compressed by the lowest bit of its header.
+    more = (len(_NO_STRIDE) << 1 | 1).to_bytes(3, "little") + _NO_STRIDE if known.uint(2) else _NO_STRIDE
+    length = b"\x08" + varint(known.uint(1) + len(more))
+    postscript = postscript.removesuffix(_MAGIC) + length + _MAGIC  # the magic number must be last
+    return end[: -1 - end[-1]] + more + postscript + bytes([len(postscript)])
 
 
 def _stripes(file: pa.NativeFile) -> tuple[str, list[Message]] | None:

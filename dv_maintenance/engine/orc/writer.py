@@ -18,9 +18,11 @@ from pyarrow import orc, types
 from dv_maintenance.engine.bounds import BoundsCollector
 from dv_maintenance.engine.faults import writing
 from dv_maintenance.engine.orc.reader import range_is_checked, timestamps_in
+from dv_maintenance.engine.orc.skipping import Misleading
 from dv_maintenance.engine.sinks import close_sink
 from dv_maintenance.errors import RefusedError
 from dv_maintenance.files.orc_shapes import NOT_ORC, inner, is_lossy
+from dv_maintenance.files.orc_tail import without_row_indexes
 from dv_maintenance.tables.work import OutputFile
 
 if TYPE_CHECKING:
@@ -92,9 +94,11 @@ class OrcFile:
         self.uri, self._files = uri, files
         self._rows = 0
         self._stats = BoundsCollector(files.schema, files.task.stats_columns)
+        self._misleading = Misleading()
         self._sink = files.storage.open_output(uri)
+        self._unowned = _UnownedSink(self._sink)
         self._writer: Any = orc.ORCWriter(
-            pa.PythonFile(_UnownedSink(self._sink), mode="w"),
+            pa.PythonFile(self._unowned, mode="w"),
             stripe_size=max(_LEAST_STRIPE, min(_STRIPE_BYTES, files.task.target_bytes // 4)),
             compression=files.codec,
             dictionary_key_size_threshold=_DICTIONARY,
@@ -114,6 +118,7 @@ class OrcFile:
         """
         self._stats.add(batch)
         columns = [_cast(array, field) for array, field in zip(batch.columns, self._files.stored, strict=True)]
+        self._misleading.add(columns)
         with writing(self.uri):
             self._writer.write(pa.Table.from_arrays(columns, schema=self._files.stored))
         self._rows += batch.num_rows
@@ -123,7 +128,11 @@ class OrcFile:
         """See ``protocols.NewFile``."""
         storage = self._files.storage
         with writing(self.uri):
+            if self._misleading.found:
+                self._unowned.held = bytearray()
             self._writer.close()
+            if self._unowned.held is not None:
+                self._sink.write(without_row_indexes(bytes(self._unowned.held)))
         info = close_sink(self._sink, storage, self.uri)
         return OutputFile(self.uri, info.size, self._rows, info.modified, self._stats.found())
 
@@ -179,18 +188,25 @@ def _unwritten(field: pa.Field, what: str) -> RefusedError:
 
 
 class _UnownedSink:
-    """A sink that Arrow's writer cannot close: its size is needed afterwards."""
+    """A sink that Arrow's writer cannot close: its size is needed afterwards.
+
+    held : what is written, instead of passing it on; a stripe at most, and the end of the file.
+    """
 
     closed = False
 
     def __init__(self, sink: pa.NativeFile) -> None:
         self._sink = sink
+        self.held: bytearray | None = None
 
     def write(self, data: Any) -> int:
-        return int(self._sink.write(data))
+        if self.held is None:
+            return int(self._sink.write(data))
+        self.held += data
+        return len(memoryview(data).cast("B"))
 
     def tell(self) -> int:
-        return int(self._sink.tell())
+        return int(self._sink.tell()) + len(self.held or b"")
 
     def flush(self) -> None:
         self._sink.flush()

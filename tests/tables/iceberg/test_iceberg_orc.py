@@ -183,6 +183,13 @@ def test_nested_values_come_back(tmp_path: Path) -> None:
     assert inside[1][1][0]["iceberg.id"] == "12"
 
 
+def by_pyiceberg(place: Path) -> list[tuple[str, int]]:
+    tables = pytest.importorskip("pyiceberg.table")
+    number = (place / "metadata" / "version-hint.text").read_text()
+    found = tables.StaticTable.from_metadata(str(place / "metadata" / f"v{number}.metadata.json")).scan().to_arrow()
+    return sorted(((row["v"], row["id"]) for row in found.to_pylist()), key=lambda row: (row[1] != 50, row[1]))
+
+
 SIMPLE = {"id": "int", "v": "string"}
 SOME = [{"id": at, "v": f"v{at}"} for at in range(20)]
 
@@ -197,6 +204,7 @@ def test_files_of_both_formats_become_the_one_that_the_table_wants(tmp_path: Pat
     (row,) = table.snapshot().files.to_pylist()
     assert (row["format"], row["record_count"]) == ("orc", 20)
     assert rows_of(table) == before
+    assert by_pyiceberg(tmp_path / "t") == [("new", 50), *((f"v{at}", at) for at in range(1, 20))]
     edit(tmp_path / "t", lambda body: body["properties"].update({"write.format.default": "parquet"}))
     IcebergBuilder(tmp_path / "t").append(pa.table({"id": pa.array([60], pa.int32()), "v": ["newer"]}))
     before = rows_of(table)
