@@ -224,6 +224,27 @@ def test_iceberg_refuses_what_is_refused_here(iceberg_spark: SparkSession, tmp_p
         " ".join(error(name, "INSERT INTO {t} (id, v) VALUES (5, 'y')") for name in "sl")
     )
 
+    orc = "'write.format.default' = 'orc'"
+    engine.session.conf.set("spark.sql.geospatial.enabled", "true")
+    errors = []
+    for name, kind, value in (
+        ("variant", "VARIANT", "parse_json('1')"),
+        ("shape", "GEOMETRY(0)", "ST_GeomFromWKB(X'010100000000000000000000000000000000000040')"),
+    ):
+        engine.create(name, f"id INT, v {kind}", properties=orc)
+        refused_here(engine.path(name), "rewrite")
+        errors.append(error(name, f"INSERT INTO {{t}} SELECT 1, {value}"))
+    said["rewrites, update and merge of tables with variants or shapes whose new files are ORC"] = " ".join(errors)
+    engine.create("vec", "id INT", properties=f"{orc}, 'read.orc.vectorization.enabled' = 'true'")
+    engine.sql("INSERT INTO {t} SELECT /*+ COALESCE(1) */ * FROM VALUES 1, 2, 3", "vec")
+    engine.sql("DELETE FROM {t} WHERE id = 2", "vec")
+    refused_here(engine.path("vec"), "rewrite")
+    ids = [engine.sql("SELECT _row_id FROM {t} ORDER BY id", "vec")]
+    engine.rewrite("vec")
+    ids.append(engine.sql("SELECT _row_id FROM {t} ORDER BY id", "vec"))
+    assert ids == [[(0,), (2,)], [(3,), (3,)]]
+    said["new ORC files in format version 3 if `read.orc.vectorization.enabled` is true"] = ""
+
     said["files in another format than Parquet, ORC and Avro"] = said_by(
         lambda: jvm.org.apache.iceberg.FileFormat.fromString("vortex")
     )
@@ -242,7 +263,7 @@ def test_iceberg_refuses_what_is_refused_here(iceberg_spark: SparkSession, tmp_p
         open_table(str(engine.path("i"))).vacuum()
     said["vacuum if another table of any format is in `data/`, in `metadata/` or in the same folder"] = ""
     as_the_page_says("Iceberg", said)
-    assert len(said) == 14
+    assert len(said) == 16
 
 
 def set_options(path: Path, options: dict[str, str]) -> None:
