@@ -189,17 +189,21 @@ def test_what_is_sought_is_found(paimon_engine: PaimonEngine, tmp_path: Path, ki
     left = engine.rows(path)
     assert len(left) == 36
     sought = [(name, value) for name in SOUGHT for value in {repr(row[name]): row[name] for row in left}.values()]
-    # In the footers of ORC files are one of the two zeros, and of texts and dates not quite what Java takes them for,
-    # whoever writes them: of these Paimon overlooks no more rows than before.
+    # Bounds in ORC files are of one of the two zeros, and of texts and dates not quite what Java takes them for. Of
+    # these Paimon overlooks rows in its own files, as before, and none in ours, padded text aside.
     doubtful = {"c", "d", "f", "s", "y"} if kind == "orc" else set()
+    ours = {row["id"] for row in left if row["pt"] < 2}
 
     def found(name: str, value: Any) -> set[int]:
         return {row["id"] for row in engine.rows(path, where=(name, value)) if row[name] == value}
 
     wanted = {
-        (name, repr(value)): found(name, value)
-        if name in doubtful
-        else {row["id"] for row in left if row[name] == value}
+        (name, repr(value)): {
+            row["id"]
+            for row in left
+            if row[name] == value and (name not in doubtful or (name != "c" and row["id"] in ours))
+        }
+        | (found(name, value) if name in doubtful else set())
         for name, value in sought
     }
     assert purge(opened(path), LocalEngine()).verified

@@ -19,6 +19,7 @@ from support.iceberg_edits import edit
 from support.releases import needs_orc_timestamps, needs_variants
 from support.tables import iceberg_table as opened
 
+from dv_maintenance.cli import main
 from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.errors import RefusedError
 from dv_maintenance.maintenance.execution.apply import maintain, purge
@@ -232,6 +233,19 @@ def test_the_codec_of_the_table(tmp_path: Path, stated: str | None, policy: str 
     assert report.verified
     (path,) = table.snapshot().files["path"].to_pylist()
     assert orc.ORCFile(path).compression == wanted
+
+
+def test_plans_and_dry_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made(tmp_path / "t", SIMPLE, SOME)
+    table = str(tmp_path / "t")
+    for verb in (["plan", table], ["purge", table, "--engine", "local", "--dry-run"], ["fsck", table]):
+        assert main(verb) == 0
+        assert not [*(tmp_path / "t").rglob("*.orc")]
+    capsys.readouterr()
+    assert main(["apply", table, "--engine", "local", "--set", "compression=gzip", "--set", "max_deleted_ratio=0"]) == 3
+    assert "does not write ORC files with the compression 'gzip'" in capsys.readouterr().err
+    assert main(["purge", table, "--engine", "local"]) == 0
+    assert main(["fsck", table]) == 0
 
 
 def test_stripes_are_where_files_may_be_split(tmp_path: Path) -> None:
