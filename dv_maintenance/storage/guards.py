@@ -157,6 +157,7 @@ class StoreName:
 _PROVEN: Final[set[StoreName]] = set()
 _WRITERS: Final = 8
 _ROUNDS: Final = 5
+_BYTES: Final = 256 << 10
 
 
 def probe_path(folder: str) -> str:
@@ -195,7 +196,8 @@ def prove(name: StoreName, store: Any, key: str, *, table: str) -> None:
 
 def prove_at_once(name: StoreName, store: Any, key: str, *, table: str) -> None:
     """Several writers put an object at ``key`` at the same moment, a few times over. At most one may succeed: there are
-    stores that check the condition first and write later.
+    stores that check the condition first and write later. The objects are large, so that much time is in between: of
+    S3Proxy under load, a round with single bytes finds it in one of 15 cases, with these in two of three.
 
     Raises
     ------
@@ -208,7 +210,7 @@ def prove_at_once(name: StoreName, store: Any, key: str, *, table: str) -> None:
 
     def put(number: int) -> bool:
         try:
-            store.put(key, b"%d" % number, mode="create")
+            store.put(key, b"%d" % number + bytes(_BYTES), mode="create")
         except (AlreadyExistsError, PreconditionError):
             return False
         return True
