@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Final
 
 from dv_maintenance.errors import RefusedError
 from dv_maintenance.tables.iceberg.log.pointer import hadoop_number
-from dv_maintenance.tables.iceberg.rows.formats import DELETES_FORMAT, FORMAT, delete_format_of, why_not_written
+from dv_maintenance.tables.iceberg.rows.formats import (
+    DELETES_FORMAT,
+    FORMAT,
+    WRITTEN,
+    delete_format_of,
+    why_not_written,
+)
 from dv_maintenance.tables.iceberg.rows.transforms import NewPartitions
 
 if TYPE_CHECKING:
@@ -84,7 +90,7 @@ def no_deletes(snapshot: IcebergSnapshot) -> str:
     if version < 2:
         return "format version 1 has no deletes; set its format-version to 2 or 3, which changes metadata only"
     wanted = delete_format_of(snapshot)
-    if version < 3 and wanted != "parquet":
+    if version < 3 and wanted not in WRITTEN:
         name = DELETES_FORMAT if DELETES_FORMAT in snapshot.properties else FORMAT
-        return f"delete files of the table must be {wanted}, but this tool writes only Parquet ({name})"
+        return f"delete files of the table must be {wanted}, but this tool writes only Parquet and ORC ({name})"
     return ""

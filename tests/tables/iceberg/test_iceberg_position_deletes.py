@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyarrow import orc
 from support.duckdb_iceberg import connected
 from support.iceberg_edits import edit
 from support.tables import iceberg_table as opened
@@ -122,6 +123,35 @@ def test_a_delete_file_of_one_data_file(table: IcebergTable) -> None:
             ("pos", pa.int64(), False, {b"PARQUET:field_id": b"2147483545"}),
         ]
         assert opened_file.read().to_pydict() == {"file_path": [files[10]] * 3, "pos": [1, 7, 9]}
+
+
+@pytest.mark.parametrize(("codec", "wanted"), [("", "zlib"), ("zstd", "zstd"), ("lzo", "zlib")])
+def test_a_delete_file_in_orc(tmp_path: Path, codec: str, wanted: str) -> None:
+    """Readers find its columns by attributes."""
+    codecs = {"write_orc_compression__codec": "snappy", "write_delete_orc_compression__codec": codec} if codec else {}
+    table = opened(made(tmp_path / "t", write_delete_format_default="orc", **codecs).place)
+    before = table.snapshot()
+    deleted(table, "id IN (17, 3, 11)")
+    deleted(table, "id = 19")
+    files = data_files(table)
+    file = next(each["2"] for each in entries(table) if each["2"]["103"] == 3)
+    assert (file["101"], file["100"].rpartition(".")[2], file["132"]) == ("ORC", "orc", [3])
+    bounds = [{PATH: files[10].encode(), POSITION: struct.pack("<q", at)} for at in (1, 9)]
+    for name, key, value, limit in (("125", "126", "127", bounds[0]), ("128", "129", "130", bounds[1])):
+        assert {each[key]: each[value] for each in file[name]} == limit
+    with table.storage.open_input(table.path_of(file["100"])) as stored:
+        opened_file = orc.ORCFile(stored)
+        assert opened_file.compression.lower() == wanted
+        assert opened_file.read().to_pydict() == {"file_path": [files[10]] * 3, "pos": [1, 7, 9]}
+        attributes = [each.metadata for each in opened_file.schema]
+    assert [each[b"iceberg.id"] for each in attributes] == [b"2147483546", b"2147483545"]
+    assert {each[b"iceberg.required"] for each in attributes} == {b"true"}
+    assert attributes[1][b"iceberg.long-type"] == b"LONG"
+    assert ids(table) == [at for at in range(23) if at not in {3, 11, 17, 19}]
+    assert purge(opened(table.uri), LocalEngine()).verified
+    assert ids(table) == [at for at in range(23) if at not in {3, 11, 17, 19}]
+    assert not opened(table.uri).snapshot().position_deletes
+    assert before.metadata.format_version == 2
 
 
 def test_the_summary(table: IcebergTable) -> None:
@@ -345,7 +375,7 @@ def set_to(name: str, value: str) -> Callable[[dict[str, Any]], None]:
     ("change", "reason"),
     [
         (to_version_1, "format version 1 has no deletes; set its format-version to 2 or 3"),
-        (set_to("write.delete.format.default", "ORC"), r"must be orc.*\(write.delete.format.default\)"),
+        (set_to("write.delete.format.default", "AVRO"), r"must be avro.*\(write.delete.format.default\)"),
         (set_to("write.format.default", "avro"), r"must be avro.*\(write.format.default\)"),
     ],
 )

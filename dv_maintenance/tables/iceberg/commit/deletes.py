@@ -22,10 +22,11 @@ import pyarrow as pa
 from dv_maintenance import __version__
 from dv_maintenance.dv import iceberg
 from dv_maintenance.files.arrays import int64s
+from dv_maintenance.files.orc_tail import stripe_offsets
 from dv_maintenance.tables.iceberg.commit.manifests import NewEntry
 from dv_maintenance.tables.iceberg.commit.metrics import bounds_record, footer_record
 from dv_maintenance.tables.iceberg.log.manifests import PATH_ID, POSITIONS
-from dv_maintenance.tables.iceberg.rows.formats import delete_codec_of
+from dv_maintenance.tables.iceberg.rows.formats import ORC_CODECS, delete_codec_of, delete_format_of, orc_schema
 from dv_maintenance.tables.iceberg.rows.position_deletes import POSITION_ID, SCHEMA
 from dv_maintenance.tables.iceberg.rows.rewrite_tasks import output_folder
 from dv_maintenance.tables.parallel import in_parallel
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.new_files import NewFiles
 
 _DVS_PER_FILE: Final = 10_000
-# Any other one is not Arrow's, and zstd is Iceberg's default.
+# Of Parquet. Any other one is not Arrow's, and zstd is Iceberg's default.
 _CODECS: Final = frozenset({"none", "snappy", "gzip", "brotli", "lz4", "zstd"})
 
 
@@ -87,25 +88,37 @@ def _puffin(layout: Layout, now: IcebergSnapshot, dvs: Sequence[NewDv], files: N
 
 
 def _position_deletes(layout: Layout, now: IcebergSnapshot, new: NewDv, files: NewFiles) -> NewEntry:
-    raw = f"{output_folder(layout, now, new.path)}/{uuid4()}-deletes.parquet"
+    kind = delete_format_of(now)
+    raw = f"{output_folder(layout, now, new.path)}/{uuid4()}-deletes.{kind}"
     positions = new.dv.positions().astype(np.int64)
-    data, footer = _parquet(new.path, positions, delete_codec_of(now))
+    data, places = _WRITERS[kind](new.path, positions, delete_codec_of(now))
     files.put(layout.path(raw), data)
-    ids = PATH_ID, POSITION_ID
     lower, upper = ({PATH_ID: new.path.encode(), POSITION_ID: pack("<q", positions[at])} for at in (0, -1))
     file = {
         "100": raw,
-        "101": "PARQUET",
+        "101": kind.upper(),
         "103": len(positions),
         "104": len(data),
         **bounds_record(lower, upper),
-        **footer_record(footer, {(name,): number for name, number in zip(SCHEMA.names, ids, strict=True)}),
+        **places,
     }
     return NewEntry(POSITIONS, new.partition, None, file)
 
 
-def _parquet(path: str, positions: Any, codec: str) -> tuple[bytes, Any]:
-    """A file of these rows, which are in order, and its footer."""
+def _orc(path: str, positions: Any, codec: str) -> tuple[bytes, dict[str, Any]]:
+    """As :func:`_parquet`."""
+    from pyarrow import orc
+
+    columns = [pa.repeat(path, len(positions)), int64s(positions)]
+    sink = pa.BufferOutputStream()
+    with orc.ORCWriter(sink, compression=codec if codec in ORC_CODECS else "zlib") as writer:
+        writer.write(pa.Table.from_arrays(columns, schema=orc_schema(SCHEMA)))
+    data = sink.getvalue()
+    return data.to_pybytes(), {"132": stripe_offsets(pa.BufferReader(data))}
+
+
+def _parquet(path: str, positions: Any, codec: str) -> tuple[bytes, dict[str, Any]]:
+    """A file of these rows, which are in order, and what its footer says of places."""
     from pyarrow import parquet
 
     paths = pa.DictionaryArray.from_arrays(np.zeros(len(positions), np.int32), [path])
@@ -115,4 +128,8 @@ def _parquet(path: str, positions: Any, codec: str) -> tuple[bytes, Any]:
     with parquet.ParquetWriter(sink, schema, store_schema=False, metadata_collector=footers, **options) as writer:
         writer.write_table(pa.Table.from_arrays([paths, int64s(positions)], schema=schema))
         writer.add_key_value_metadata({"delete-type": "position"})  # as Iceberg's writers do
-    return sink.getvalue(), footers[0]
+    ids: dict[tuple[str, ...], int] = {(SCHEMA.names[0],): PATH_ID, (SCHEMA.names[1],): POSITION_ID}
+    return sink.getvalue(), footer_record(footers[0], ids)
+
+
+_WRITERS: Final = {"orc": _orc, "parquet": _parquet}

@@ -23,10 +23,11 @@ FORMAT: Final = "write.format.default"
 DELETES_FORMAT: Final = "write.delete.format.default"
 """Properties with the formats of new files, and of position delete files."""
 
-_WRITTEN: Final = ("parquet", "orc")
+WRITTEN: Final = ("parquet", "orc")
+"""Formats of new files."""
 _CODEC: Final = {"parquet": "write.parquet.compression-codec", "orc": "write.orc.compression-codec"}
 _DEFAULT: Final = {"parquet": "zstd", "orc": "zlib"}
-_ORC_CODECS: Final = ("lz4", "none", "snappy", "zlib", "zstd")
+ORC_CODECS: Final = ("lz4", "none", "snappy", "zlib", "zstd")
 # Two names for one, as in Java's writers.
 _SAME: Final = {"uncompressed": "none", "lz4_raw": "lz4"}
 _VECTORIZED: Final = "read.orc.vectorization.enabled"
@@ -68,8 +69,11 @@ def delete_codec_of(snapshot: IcebergSnapshot) -> str:
 
 def file_schema(snapshot: IcebergSnapshot, schema: pa.Schema) -> pa.Schema:
     """The columns of a table as its new files store them, with what their readers find them by."""
-    if format_of(snapshot) != "orc":
-        return schema
+    return orc_schema(schema) if format_of(snapshot) == "orc" else schema
+
+
+def orc_schema(schema: pa.Schema) -> pa.Schema:
+    """The columns as ORC files store them."""
     return pa.schema([_with_attributes(each) for each in schema], schema.metadata)
 
 
@@ -106,13 +110,13 @@ def why_not_written(snapshot: IcebergSnapshot, *, rows_made: bool) -> Iterator[s
     rows_made : rows come from Spark, not from files.
     """
     kind = format_of(snapshot)
-    if kind not in _WRITTEN:
+    if kind not in WRITTEN:
         yield f"new files of the table must be {kind}, but this tool writes only Parquet and ORC ({FORMAT})"
         return
-    if kind == "orc" and codec_of(snapshot) not in _ORC_CODECS:
+    if kind == "orc" and codec_of(snapshot) not in ORC_CODECS:
         yield (
             f"new files of the table must have the compression {codec_of(snapshot)}, but this tool writes ORC only "
-            f"with {', '.join(_ORC_CODECS)} ({_CODEC[kind]})"
+            f"with {', '.join(ORC_CODECS)} ({_CODEC[kind]})"
         )
     vectorized = snapshot.properties.get(_VECTORIZED, "false").strip().lower() == "true"
     if kind == "orc" and vectorized and snapshot.metadata.format_version > 2:
