@@ -4,6 +4,7 @@ compacting and expiring, and no delete of its is lost, whenever it comes.
 
 from __future__ import annotations
 
+import json
 import random
 import time
 from datetime import datetime
@@ -355,3 +356,28 @@ def test_others_at_every_moment_of_a_delete_of_ours(
         calls = max(calls, delete_race(paimon_engine, spark, tmp_path, intruder, what, at))
         at += 1
     assert at > 20
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("version", [1, 2])
+def test_snapshots_of_an_old_format(paimon_engine: PaimonEngine, tmp_path: Path, version: int) -> None:
+    """They have no counts, and at first no number of their format. The next snapshot is of today's."""
+    engine, path = paimon_engine, tmp_path / "t"
+    engine.create(path, {"id": "INT", "pt": "STRING", "v": "STRING"}, partition=["pt"])
+    for start in (0, 40, 80):
+        engine.append(path, [(number, "ab"[number % 2], f"v{number}") for number in range(start, start + 40)])
+    new = {"version", "watermark", "statistics", "totalRecordCount", "deltaRecordCount", "changelogRecordCount"}
+    for file in (path / "snapshot").glob("snapshot-*"):
+        body = {key: value for key, value in json.loads(file.read_text()).items() if key not in new}
+        file.write_text(json.dumps(body | ({"version": version} if version > 1 else {})))
+    rows = engine.rows(path)
+    assert maintain(opened(path), LocalEngine(), Policy(min_input_files=2)).verified
+    body = json.loads((path / "snapshot" / f"snapshot-{engine.version(path)}").read_text())
+    assert (body["version"], body["totalRecordCount"], body["deltaRecordCount"]) == (3, 120, 0)
+    assert len(opened(path).snapshot().files) == 2
+    assert in_order(engine.rows(path)) == in_order(rows)
+    engine.append(path, [(200, "a", "new")])
+    assert engine.compact(path, options={"compaction.min.file-num": "2"})
+    assert len(engine.rows(path)) == 121
+    engine.expire(path)
+    assert engine.orphans(path, time.time_ns() // 1_000_000 + HOUR) == []

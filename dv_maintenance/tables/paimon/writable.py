@@ -27,7 +27,6 @@ _UNAWARE: Final = -1
 _BY_ROW_ID: Final = ("btree", "bitmap")
 # Hashes of the keys of each bucket, which dynamic buckets have. Files of primary-key tables stay in their buckets.
 _HASHES: Final = ("HASH",)
-_SNAPSHOT_VERSION: Final = 3
 _COMPACT: Final = "let Paimon do it, in a Spark session with its connector: {}, which also checks the result"
 _NEXT: Final = {
     "delete": "use DELETE in a Spark session with Paimon's connector",
@@ -113,8 +112,6 @@ def _reasons(snapshot: PaimonSnapshot, operation: str) -> Iterator[str]:
         yield from why_not_written(snapshot)
     if operation == "delete" and not options.deletion_vectors:
         yield "deletion vectors are not enabled (deletion-vectors.enabled)"
-    if snapshot.file is not None and snapshot.file.body.get("version") != _SNAPSHOT_VERSION:
-        yield "its snapshots are of an old format"
 
 
 def _has_buckets(snapshot: PaimonSnapshot) -> bool:

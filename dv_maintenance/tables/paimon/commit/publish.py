@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
 import orjson
+import pyarrow.compute as pc
 
 from dv_maintenance.errors import (
     ConflictError,
@@ -33,7 +34,7 @@ from dv_maintenance.tables.paimon.commit.value_stats import partition_stats
 from dv_maintenance.tables.paimon.layout import SNAPSHOT, table_layout
 from dv_maintenance.tables.paimon.log.entries import Entry, filled, read_whole, written
 from dv_maintenance.tables.paimon.log.manifests import ADD, DELETE
-from dv_maintenance.tables.paimon.log.snapshots import BATCH, LATEST, USER, latest_version, load_snapshot_file
+from dv_maintenance.tables.paimon.log.snapshots import BATCH, FORMAT, LATEST, USER, latest_version, load_snapshot_file
 from dv_maintenance.tables.paimon.served import Target, statistics
 from dv_maintenance.tables.paimon.snapshot import PaimonSnapshot, load_snapshot
 from dv_maintenance.tables.paimon.writable import check_writable
@@ -49,7 +50,7 @@ _LONGEST_PAUSE: Final = 2.0
 _NOTHING: Final = "nothing was committed"
 
 # Fields that each snapshot copies from its predecessor: no commit of this package changes them.
-_INHERITED: Final = ("version", "watermark", "statistics", "nextRowId", "logOffsets")
+_INHERITED: Final = ("watermark", "statistics", "nextRowId", "logOffsets")
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,7 +258,11 @@ class _Rules(Rules[Draft]):
             index_manifest = self._put_index(draft.index, name, files)
         rows = sum((1 if each.record["_KIND"] == ADD else -1) * each.file["_ROW_COUNT"] for each in draft.entries)
         old = before.body
+        total = old.get("totalRecordCount")  # which the first writers left out
+        if total is None:
+            total = pc.sum(self.now.files["physical_rows"]).as_py() or 0
         return {
+            "version": FORMAT,
             **{key: old[key] for key in _INHERITED if old.get(key) is not None},
             "id": before.id + 1,
             "schemaId": self.now.table_schema.id,
@@ -269,7 +274,7 @@ class _Rules(Rules[Draft]):
             "commitIdentifier": BATCH,
             "commitKind": draft.kind,
             "timeMillis": max(epoch_millis(), before.timestamp),
-            "totalRecordCount": (old.get("totalRecordCount") or 0) + rows,
+            "totalRecordCount": total + rows,
             "deltaRecordCount": rows,
             "changelogRecordCount": 0,
             **({"uuid": str(uuid4())} if "uuid" in old else {}),

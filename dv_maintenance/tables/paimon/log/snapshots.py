@@ -27,7 +27,9 @@ BATCH: Final = 2**63 - 1
 
 LATEST: Final = "LATEST"
 _EARLIEST: Final = "EARLIEST"
-_MAX_VERSION: Final = 3
+FORMAT: Final = 3
+"""Format version of snapshots, the newest that is known."""
+
 _NUMBERS: Final = ("totalRecordCount", "deltaRecordCount", "changelogRecordCount", "watermark", "nextRowId")
 _MAX_HINT: Final = 64
 # The newest snapshot never expires, but it may no longer be the newest by the time it is read.
@@ -182,9 +184,9 @@ def parse_snapshot(document: Document) -> SnapshotFile:
     DamagedTableError, UnsupportedFeatureError : the message names the file.
     """
     version = document.optional_integer("version") or 1
-    if version > _MAX_VERSION:
+    if version > FORMAT:
         raise UnsupportedFeatureError(
-            f"{document.path} has format version {version}; this release reads up to {_MAX_VERSION}",
+            f"{document.path} has format version {version}; this release reads up to {FORMAT}",
             features=(f"snapshot version {version}",),
             table=document.table,
             next_step="use a newer release of this tool",
