@@ -192,7 +192,7 @@ def read_footer(uri: str, size: int, fetch: Fetch) -> tuple[Blob, ...]:
         return _blobs(_footer(uri, size, fetch), size)
     except DamagedDeletionVectorError as damage:
         raise DamagedDeletionVectorError(damage.reason, file=uri) from damage
-    except (ValueError, KeyError, TypeError, AttributeError, pa.ArrowException) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError, pa.ArrowException) as error:
         raise DamagedDeletionVectorError(f"its footer is damaged: {error!r}", file=uri) from error
 
 

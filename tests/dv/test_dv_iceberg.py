@@ -159,6 +159,8 @@ def footer(payload: bytes, flags: int = 0, length: int | None = None) -> bytes:
         (footer(b"[1"), "its footer is damaged"),
         (footer(b'{"blobs": [{"type": "x", "offset": 4, "length": 900}]}'), "a blob of 900 bytes at 4"),
         (footer(b'{"blobs": [{"type": "x", "offset": 4}]}'), "its footer is damaged: KeyError"),
+        (footer(b'{"blobs": [{"type": "x", "offset": 4, "length": 1e999}]}'), "its footer is damaged: OverflowError"),
+        (footer(b"[" * 100_000), "its footer is damaged: RecursionError"),
     ],
 )
 def test_damaged_footers_are_refused(data: bytes, reason: str) -> None:

@@ -259,7 +259,7 @@ def _ratified(name: str, body: Mapping[str, Any]) -> Ratified:
             for each in body.get("commits") or ()
         }
         allowed = frozenset(map(str, body.get("allowed-maintenance-operations") or ()))
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise DamagedTableError(f"{name}: the catalog's answer can't be understood ({error!r})") from None
     return Ratified(latest, unpublished, allowed)
 

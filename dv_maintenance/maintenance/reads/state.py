@@ -111,7 +111,7 @@ def load(storage: Storage, name: str, logs: str) -> SparkReads:
             {str(uri): HourlyReads.from_json(reads) for uri, reads in data["tables"].items()},
             logs={str(key): _log_from_json(log) for key, log in data["logs"].items()},
         )
-    except (AttributeError, KeyError, TypeError, ValueError):
+    except (AttributeError, KeyError, TypeError, ValueError, OverflowError, RecursionError):
         problem = f"the state {storage.uri_of(name)} is damaged or belongs to other logs: every log was read again"
         return SparkReads(state_problem=problem)
 

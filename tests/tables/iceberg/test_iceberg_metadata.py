@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from support.iceberg_edits import edit
 from support.tables import iceberg_table as opened
 
 from dv_maintenance.cli import main
@@ -203,6 +204,28 @@ def test_a_table_without_snapshots(laid_copy: Laid) -> None:
 
 
 # -- references and time --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("part", ["snapshot-log", "name-mapping"])
+def test_numbers_beyond_all_integers_are_damage(tmp_path: Path, part: str) -> None:
+    """JSON has them, and Python reads them as infinite."""
+    builder = IcebergBuilder(tmp_path)
+    builder.create({"id": "long"})
+    builder.append(pa.table({"id": [1]}))
+    mapping = '[{"field-id": 1e999, "names": []}]'
+
+    def change(body: dict[str, Any]) -> None:
+        if part == "name-mapping":
+            body["properties"]["schema.name-mapping.default"] = mapping
+        else:
+            body["snapshot-log"].append({"timestamp-ms": "huge", "snapshot-id": 1})
+
+    edit(tmp_path, change)
+    newest = tmp_path / "metadata" / "v3.metadata.json"
+    newest.write_text(newest.read_text().replace('"huge"', "1e999"))
+    table = opened(tmp_path)
+    with pytest.raises(DamagedTableError, match=rf"{part}.* is (damaged|not a name mapping)"):
+        list(read(table)[1]) if part == "name-mapping" else table.version_at(table.snapshot(), 1)
 
 
 def test_branches_tags_and_time(laid: Laid) -> None:

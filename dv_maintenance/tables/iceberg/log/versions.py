@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from dv_maintenance.errors import RefusedError, UsageError
+from dv_maintenance.errors import DamagedTableError, RefusedError, UsageError
 from dv_maintenance.tables.iceberg.layout import Layout
 from dv_maintenance.tables.iceberg.log.metadata import NO_SNAPSHOT, Ref, load_metadata
 from dv_maintenance.tables.table import Probe
@@ -57,11 +57,14 @@ def follows(layout: Layout, version: int, earlier: int) -> bool:
 def version_at(layout: Layout, snapshot: IcebergSnapshot, timestamp: int) -> int:
     """See ``QueryableTable``. What was the newest version at a time is in the snapshot log: a rollback is not a parent.
 
-    Raises UsageError if the log does not go back that far.
+    Raises UsageError if the log does not go back that far, DamagedTableError if it is none.
     """
     metadata = snapshot.metadata
-    log = metadata.body.get("snapshot-log") or []
-    times = [(int(each["timestamp-ms"]), int(each["snapshot-id"])) for each in log]
+    try:
+        log = metadata.body.get("snapshot-log") or []
+        times = [(int(each["timestamp-ms"]), int(each["snapshot-id"])) for each in log]
+    except (ValueError, KeyError, TypeError, OverflowError) as error:
+        raise DamagedTableError(f"the snapshot-log is damaged: {error!r}", at=snapshot) from None
     if layout.branch != "main" or not times:
         times = [(each.timestamp, each.id) for each in metadata.ancestors(snapshot.version)][::-1]
     found = [number for at, number in times if at <= timestamp and number in metadata.snapshots]

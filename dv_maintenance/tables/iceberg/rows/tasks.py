@@ -111,7 +111,7 @@ def name_mapping(snapshot: IcebergSnapshot) -> dict[str, list[str]]:
 
     try:
         add(json.loads(text) if text else None)
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         raise DamagedTableError(
             f"the table property {_NAME_MAPPING} is not a name mapping",
             at=snapshot,
