@@ -84,7 +84,7 @@ def request(
                 if (answer.status != 429 and answer.status < 500) or (kind and kind == final):
                     raise Refusal(answer.status, kind, said, certain=certain)
                 problem = _unavailable(name, f"the catalog did not answer ({said or f'HTTP status {answer.status}'})")
-        except ValueError:
+        except (ValueError, RecursionError):
             certain = data is None
             problem = _unavailable(name, "the catalog's answer is not JSON")
         except (OSError, http.client.HTTPException) as error:
@@ -135,7 +135,7 @@ def _said(answer: bytes) -> tuple[str, str]:
     """Type and message of an error. The body may be anything, also a proxy's page."""
     try:
         body = json.loads(answer)
-    except ValueError:
+    except (ValueError, RecursionError):
         return "", ""
     inner = body.get("error") if isinstance(body, Mapping) else None
     kind, said = text(inner, "type"), text(inner, "message")

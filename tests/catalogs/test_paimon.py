@@ -366,6 +366,8 @@ def test_files_that_the_server_does_not_mean_are_not_read(server: Answers, doubl
         ([(401, {"message": "stale token"})], StorageDeniedError, "stale token"),
         ([503] * 3, StorageUnavailableError, "HTTP status 503"),
         ([(200, "<html>")] * 3, StorageUnavailableError, "not JSON"),
+        ([(200, "[" * 100_000)] * 3, StorageUnavailableError, "not JSON"),
+        ([(403, "[" * 100_000)], StorageDeniedError, "refused .HTTP status 403"),
         ([(200, [])] * 3, StorageUnavailableError, "not an object"),
     ],
 )
