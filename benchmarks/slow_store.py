@@ -201,7 +201,7 @@ def running(
             "allow_http": "true",
         }
     finally:
-        process.terminate()
+        process.kill()  # it may have inherited that the signal to end is ignored
         process.wait()
 
 
