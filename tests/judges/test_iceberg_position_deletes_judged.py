@@ -318,6 +318,7 @@ class History:
     def our_merge(self) -> None:
         (_, gone), (_, changed) = self.some(), self.some()
         new = {number: (self.rng.choice(["a", "b", None]), "ours") for number in {*changed, self.rng.randint(100, 200)}}
+        gone -= new.keys()  # a row that stays as it is, and goes, would go
         table = ours(self.engine)
         base = table.snapshot()
         work = row_work(table, base, lambda _: (gone, [(number, *row) for number, row in new.items()]))

@@ -27,6 +27,7 @@ DV = {"deletion-vectors.enabled": "true"}
 DV64 = DV | {"deletion-vectors.bitmap64": "true"}
 
 Row = dict[str, Any]
+_NUMBERS = count()
 
 
 class EngineError(Exception):
@@ -51,12 +52,13 @@ class PaimonEngine:
         compiler.setParentClassLoader(jvm.java.net.URLClassLoader(urls, parent))
         compiler.setTargetVersion(8)
         compiler.setSourceVersion(8)
-        compiler.cook((Path(__file__).parent / "PaimonJudge.java").read_text())
+        name = f"PaimonJudge{next(_NUMBERS)}"  # Py4J keeps methods by the names of their classes
+        compiler.cook((Path(__file__).parent / "PaimonJudge.java").read_text().replace("PaimonJudge", name))
         strings = spark._sc._gateway.new_array(jvm.java.lang.Class, 1)
         strings[0] = jvm.java.lang.Class.forName("java.lang.String")
         arguments = spark._sc._gateway.new_array(jvm.java.lang.Object, 1)
         arguments[0] = str(scratch)
-        judge = compiler.getClassLoader().loadClass("PaimonJudge")
+        judge = compiler.getClassLoader().loadClass(name)
         self._judge = judge.getConstructor(strings).newInstance(arguments)
         self._stages = count()
 
