@@ -13,13 +13,17 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from lance import LanceDataset, LanceOperation
+from lance.fragment import write_fragments
 from lance.indices import IndexConfig
 from lance.query import MinHashQuery
 
 from dv_maintenance.dml.delete import delete
 from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.maintenance.execution.apply import maintain, purge
+from dv_maintenance.maintenance.fsck import fsck
 from dv_maintenance.maintenance.planning.policy import Policy
+from dv_maintenance.maintenance.read import read
 from dv_maintenance.maintenance.vacuum import vacuum
 from dv_maintenance.tables import open_table
 from dv_maintenance.tables.guard import VacuumRequest
@@ -256,6 +260,81 @@ def test_row_lineage_in_data_files_survives(pylance: ModuleType, tmp_path: Path,
     assert pylance.dataset(place).to_table(filter="number = 0 and id = 800").num_rows == 1
 
 
+# -- fragments that share data files ------------------------------------------------------------------------------
+
+
+def append_twice(place: str, new: pa.Table) -> None:
+    """As a writer does that repeats the commit of its fragments. Lance accepts it: the rows are there twice."""
+    fragments = write_fragments(new, place, max_rows_per_file=100)
+    for _ in range(2):
+        LanceDataset.commit(place, LanceOperation.Append(fragments), read_version=LanceDataset(place).version)
+
+
+def shared(place: str) -> int:
+    """How many fragments have a data file that another one has."""
+    names = [each.metadata.files[0].path for each in LanceDataset(place).get_fragments()]
+    return sum(names.count(name) > 1 for name in names)
+
+
+@pytest.mark.parametrize("raced", [False, True])
+@pytest.mark.parametrize("stable", [False, True])
+def test_fragments_that_share_data_files(pylance: ModuleType, tmp_path: Path, stable: bool, raced: bool) -> None:
+    place = str(tmp_path / "table")
+    pylance.write_dataset(rows(0, 200), place, max_rows_per_file=100, enable_stable_row_ids=stable)
+    append_twice(place, rows(200, 200))
+    table = open_table(place)
+    assert shared(place) == 4
+
+    report = delete(table, LocalEngine(), "id = 7 or id = 230 or id >= 300 and id < 360")
+    assert report.rows_deleted == 1 + 2 * 61
+    pylance.dataset(place).delete("id = 250")
+    dataset = pylance.dataset(place)
+    dataset.delete(f"id = 390 and _rowaddr < {dataset.get_fragments()[-1].fragment_id << 32}")
+    before = content(dataset := pylance.dataset(place))
+    ids = sorted(dataset.to_table()["id"].to_pylist())
+    assert (ids.count(250), ids.count(390), ids.count(391)) == (0, 1, 2)
+    snapshot = table.snapshot()
+    assert len(set(snapshot.files["path"].to_pylist())) == snapshot.files.num_rows == 6
+    assert fsck(table, deep=True).clean
+    _, batches = read(table, columns=["id"])
+    assert sorted(row for batch in batches for row in batch["id"].to_pylist()) == ids
+
+    def others() -> None:
+        pylance.dataset(place).delete("id = 260")
+
+    report = purge(table, InterferingEngine(LocalEngine(), others if raced else lambda: None))
+    assert report.verified, report.problems
+    before = [row for row in before if not raced or "260" not in row]
+    assert content(pylance.dataset(place)) == before
+    vacuum(table, VacuumRequest(retention=0, allow_short_retention=True))
+    pylance.dataset(place).validate()
+    assert content(pylance.dataset(place)) == before
+
+
+def test_a_file_that_another_fragment_shares_stays(pylance: ModuleType, tmp_path: Path) -> None:
+    """A plan from before the second commit finds the fragment under another name, and plans again."""
+    place = str(tmp_path / "table")
+    pylance.write_dataset(rows(0, 100), place)
+    fragments = write_fragments(rows(100, 100), place)
+    LanceDataset.commit(place, LanceOperation.Append(fragments), read_version=1)
+    pylance.dataset(place).delete("id < 50 or id = 150")
+    table = open_table(place)
+
+    def again() -> None:
+        LanceDataset.commit(place, LanceOperation.Append(fragments), read_version=LanceDataset(place).version)
+
+    purge(table, InterferingEngine(LocalEngine(), again))
+    dataset = pylance.dataset(place)
+    expected, ids = content(dataset), dataset.to_table()["id"].to_pylist()
+    assert (ids.count(150), ids.count(151)) == (1, 2)
+    assert purge(table, LocalEngine()).verified
+    vacuum(table, VacuumRequest(retention=0, allow_short_retention=True))
+    dataset = pylance.dataset(place)
+    assert content(dataset) == expected
+    assert not any(table.snapshot().files["deleted_rows"].to_pylist())
+    dataset.validate()
+
+
 # -- random histories ---------------------------------------------------------------------------------------------
 
 
@@ -281,16 +360,31 @@ class History:
 
     def step(self) -> None:
         self.random.choice(
-            [self.append, self.delete, self.delete, self.delete, self.update, self.merge, self.add_column]
+            [
+                self.append,
+                self.append_twice,
+                self.delete,
+                self.delete,
+                self.delete,
+                self.update,
+                self.merge,
+                self.add_column,
+            ]
         )()
 
     def append(self) -> None:
+        self.lance.write_dataset(self.new_rows(), self.place, mode="append")
+
+    def append_twice(self) -> None:
+        append_twice(self.place, self.new_rows())
+
+    def new_rows(self) -> pa.Table:
         count = self.random.randint(1, 120)
         new = rows(self.next, count)
         for number in range(self.columns):
             new = new.append_column(f"extra{number}", pa.array([number] * count, pa.int64()))
         self.next += count
-        self.lance.write_dataset(new, self.place, mode="append")
+        return new
 
     def delete(self) -> None:
         every = self.random.choice([2, 3, 7, 19])

@@ -18,7 +18,7 @@ from dv_maintenance.tables.lance.log.history import data_changed, manifests, tra
 from dv_maintenance.tables.lance.log.manifest import Manifest, parse_fragment
 from dv_maintenance.tables.lance.log.transaction import OPERATION, Transaction
 from dv_maintenance.tables.lance.log.versions import all_versions, naming_manifest
-from dv_maintenance.tables.lance.rows.files import counted, log_columns
+from dv_maintenance.tables.lance.rows.files import counted, log_columns, shared_files
 
 if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
@@ -37,6 +37,8 @@ def file_log(storage: Storage, snapshot: LanceSnapshot, since: int) -> FileLog:
     """
     commits: list[FileCommit] = []  # newest first, like `changes`
     changes: list[tuple[list[_File], list[_File]]] = []
+    # A path means the same fragment in all versions.
+    shared = shared_files(storage, snapshot.manifest, snapshot.fragments)
     older = [file for file in all_versions(storage)[::-1] if file.version < snapshot.version]
     reading = manifests(storage, older, batch=1)
     after, created = snapshot.manifest, False
@@ -46,7 +48,7 @@ def file_log(storage: Storage, snapshot: LanceSnapshot, since: int) -> FileLog:
         if not created and (before is None or before.version != after.version - 1):
             break
         commits.append(_commit(storage, after, before))
-        changes.append(_changes(storage, after, before))
+        changes.append(_changes(storage, after, before, shared))
         after = before or after
     return FileLog(
         tuple(commits[::-1]),
@@ -66,21 +68,23 @@ def _ours(transaction: Transaction) -> bool | None:
     return OPERATION in transaction.properties or (None if transaction.operation in _UNMARKED else False)
 
 
-def _changes(storage: Storage, after: Manifest, before: Manifest | None) -> tuple[list[_File], list[_File]]:
+def _changes(
+    storage: Storage, after: Manifest, before: Manifest | None, shared: Collection[str]
+) -> tuple[list[_File], list[_File]]:
     """The removed and the added files."""
     if before is None:
-        return [], _files(storage, after, ())
+        return [], _files(storage, after, (), shared)
     same = set(before.fragment_records) & set(after.fragment_records)
-    gone, came = _files(storage, before, same), _files(storage, after, same)
+    gone, came = (_files(storage, each, same, shared) for each in (before, after))
     # Records may differ in details that a snapshot's files don't show, such as row ids.
     stay = set(gone) & set(came)
     return [file for file in gone if file not in stay], [file for file in came if file not in stay]
 
 
-def _files(storage: Storage, manifest: Manifest, but: Collection[bytes]) -> list[_File]:
+def _files(storage: Storage, manifest: Manifest, but: Collection[bytes], shared: Collection[str]) -> list[_File]:
     with naming_manifest(storage, manifest.path, manifest.version):
         parsed = [parse_fragment(record) for record in manifest.fragment_records if record not in but]
-        columns = log_columns(storage, manifest, counted(storage, manifest, parsed))
+        columns = log_columns(storage, manifest, counted(storage, manifest, parsed), shared)
     names = ("path", "dv_id", "size", "physical_rows", "deleted_rows")
     return list(zip(*(columns[name] for name in names), strict=True))
 

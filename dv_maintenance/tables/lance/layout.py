@@ -6,6 +6,7 @@ base is in the same folder of another table (shallow clones, branches), or direc
 
 from __future__ import annotations
 
+import re
 from typing import Final
 from urllib.parse import quote
 
@@ -16,6 +17,9 @@ from dv_maintenance.tables.lance.log.manifest import DataFile, DeletionFile, Ind
 DATA: Final = "data"
 DELETIONS: Final = "_deletions"
 _INDICES: Final = "_indices"
+# Two fragments may name the same first data file, for example if an append of fragments was repeated.
+_OF_FRAGMENT: Final = "#fragment-"
+_SUFFIX: Final = re.compile(rf"{_OF_FRAGMENT}\d+\Z")
 _WRITTEN: Final = (DATA, DELETIONS, "_versions", "_transactions", _INDICES, "_blobs")
 
 
@@ -28,6 +32,16 @@ def check_folders(storage: Storage) -> None:
 def data_path(storage: Storage, manifest: Manifest, file: DataFile) -> str:
     """Path of a data file for ``storage``. Raises DamagedTableError if its base is unknown."""
     return _path(storage, manifest, DATA, file.path, file.base_id)
+
+
+def path_of_fragment(path: str, fragment: int) -> str:
+    """The path in a snapshot's ``files`` of a fragment whose first data file is that of other fragments, too."""
+    return f"{path}{_OF_FRAGMENT}{fragment}"
+
+
+def stored_path(path: str) -> str:
+    """The path of a fragment's first data file for ``storage``, from its path in a snapshot's ``files``."""
+    return _SUFFIX.sub("", path)
 
 
 def deletion_path(storage: Storage, manifest: Manifest, file: DeletionFile) -> str:

@@ -10,6 +10,7 @@ from dv_maintenance.errors import DvMaintenanceError
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables.binding import Receiver, deferred
 from dv_maintenance.tables.guard import VACUUM_DEFAULTS, VacuumRequest
+from dv_maintenance.tables.lance.layout import stored_path
 from dv_maintenance.tables.lance.snapshot import load_snapshot
 from dv_maintenance.tables.rows import DeletesOnly
 from dv_maintenance.tables.table import check_branch
@@ -57,8 +58,7 @@ class LanceTable(NumberedVersions, DeletesOnly):
     def uri(self) -> str:
         return self.storage.uri
 
-    def path_of(self, name: str) -> str:
-        return name
+    path_of = staticmethod(stored_path)
 
     version = _of_storage(versions.latest_version)
     probe = _of_storage(versions.probe)

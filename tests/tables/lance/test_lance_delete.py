@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -544,15 +543,6 @@ def test_what_is_not_done_to_rows(made: Callable[..., str]) -> None:
     for operation, instead in (("update", "dataset.update"), ("merge", "merge_insert")):
         with pytest.raises(RefusedError, match=instead):
             table.check_writable(snapshot, operation)
-
-
-def test_fragments_that_share_a_data_file(made: Callable[..., str]) -> None:
-    table = opened(made())
-    snapshot = table.snapshot()
-    same = pa.array([snapshot.files["path"][0].as_py()] * 3)
-    shared = replace(snapshot, files=snapshot.files.set_column(0, snapshot.files.schema.field(0), same))
-    with pytest.raises(RefusedError, match="more than one fragment"):
-        table.check_writable(shared, "delete")
 
 
 def test_unknown_writer_flags(made: Callable[..., str]) -> None:

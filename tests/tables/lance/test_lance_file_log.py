@@ -7,6 +7,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from dv_maintenance.dv import DeletionVector
@@ -124,6 +125,18 @@ def test_a_damaged_manifest_is_named(table: LanceTable, monkeypatch: pytest.Monk
     with pytest.raises(DamagedTableError, match=damaged) as error:
         table.file_log(snapshot, 0)
     assert (error.value.table, error.value.version) == (table.uri, 3)
+
+
+def test_fragments_with_the_same_data_file_have_paths_of_their_own(pylance: ModuleType, tmp_path: Path) -> None:
+    place = str(tmp_path / "t")
+    lance_dataset = pylance.write_dataset(pa.table({"id": range(10)}), place)
+    fragments = pylance.fragment.write_fragments(pa.table({"id": range(10, 20)}), place)
+    pylance.LanceDataset.commit(lance_dataset, pylance.LanceOperation.Append(fragments * 2), read_version=1)
+    pylance.dataset(place).delete("id in (3, 13)")
+    table = LanceTable(Storage(place))
+    check_windows(table, range(1, 4))
+    name = f"data/{fragments[0].files[0].path}"
+    assert table.snapshot().files["path"].to_pylist()[1:] == [f"{name}#fragment-1", f"{name}#fragment-2"]
 
 
 def test_our_own_commits_are_marked(pylance: ModuleType, tmp_path: Path) -> None:

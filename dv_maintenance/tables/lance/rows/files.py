@@ -7,7 +7,8 @@ footers of the data files. Lance itself does the same when it next writes such a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -19,7 +20,7 @@ from dv_maintenance.errors import DamagedDeletionVectorError, DamagedTableError
 from dv_maintenance.files.arrays import int32s, int64s, strings
 from dv_maintenance.files.lance_footer import count_rows
 from dv_maintenance.storage import Storage
-from dv_maintenance.tables.lance.layout import DATA, data_path, deletion_path
+from dv_maintenance.tables.lance.layout import DATA, data_path, deletion_path, path_of_fragment
 from dv_maintenance.tables.lance.log.manifest import DataFile, Fragment, Index, Manifest
 from dv_maintenance.tables.model import FILES_SCHEMA, SEQUENCE
 from dv_maintenance.tables.parallel import in_parallel
@@ -40,9 +41,10 @@ FILES: Final = pa.schema(
 def files_table(storage: Storage, manifest: Manifest, fragments: Sequence[Fragment]) -> pa.Table:
     """One row per fragment, schema ``FILES``, in the manifest's order. ``fragments`` are ``counted``.
 
-    path : of the fragment's first data file, as the manifest and the base path spell it; ``fragment-ID`` if it has no
-        data file. Deletes and added columns do not change it, and no two versions use it for different rows, since the
-        file's name is a UUID. ``fragment_id`` has the same guarantee unless the table is recreated.
+    path : of the fragment's first data file, as the manifest and the base path spell it, with ``#fragment-ID`` if other
+        fragments have the same one; ``fragment-ID`` if it has no data file. Deletes and added columns do not change it,
+        and no two versions use it for different rows, since the file's name is a UUID. ``fragment_id`` has the same
+        guarantee unless the table is recreated.
     dv_id : path of the deletion file, which is never written twice.
     modified : the timestamp of the version, since manifests have no time for a file. No file is younger.
 
@@ -52,7 +54,7 @@ def files_table(storage: Storage, manifest: Manifest, fragments: Sequence[Fragme
     """
     rows = len(fragments)
     deletions = [each.deletion for each in fragments]
-    logged = log_columns(storage, manifest, fragments)
+    logged = log_columns(storage, manifest, fragments, shared_files(storage, manifest, fragments))
     columns = {
         "path": strings(logged["path"]),
         "partition": pa.DictionaryArray.from_arrays(int32s(np.zeros(rows)), strings([""])),
@@ -70,9 +72,19 @@ def files_table(storage: Storage, manifest: Manifest, fragments: Sequence[Fragme
     return pa.Table.from_arrays([columns[name] for name in FILES.names], schema=FILES)
 
 
-def log_columns(storage: Storage, manifest: Manifest, fragments: Sequence[Fragment]) -> dict[str, list[Any]]:
+def shared_files(storage: Storage, manifest: Manifest, fragments: Sequence[Fragment]) -> frozenset[str]:
+    """Paths of data files that are the first one of several fragments. Raises as :func:`files_table`."""
+    times = Counter(_path(storage, manifest, each) for each in fragments)
+    return frozenset(path for path, number in times.items() if number > 1)
+
+
+def log_columns(
+    storage: Storage, manifest: Manifest, fragments: Sequence[Fragment], shared: Collection[str]
+) -> dict[str, list[Any]]:
     """The columns of a file log that depend on the fragment: ``path``, ``size``, ``physical_rows``, ``deleted_rows``,
     ``dv_id``. Raises as :func:`files_table`.
+
+    shared : the ``shared_files`` of the snapshot that the log belongs to.
     """
     for each in fragments:
         if each.deletion and each.physical_rows is not None and (each.deletion.count or 0) > each.physical_rows:
@@ -83,8 +95,12 @@ def log_columns(storage: Storage, manifest: Manifest, fragments: Sequence[Fragme
                 next_step="run preflight to see what is wrong with its deletion file, or restore an earlier version",
             )
     deletions = [each.deletion for each in fragments]
+    paths = [_path(storage, manifest, each) for each in fragments]
     return {
-        "path": [_path(storage, manifest, each) for each in fragments],
+        "path": [
+            path_of_fragment(path, each.id) if path in shared else path
+            for path, each in zip(paths, fragments, strict=True)
+        ],
         "size": [sum(file.size or 0 for file in each.files) for each in fragments],
         "physical_rows": [each.physical_rows for each in fragments],
         "deleted_rows": [(each.count or 0) if each else 0 for each in deletions],

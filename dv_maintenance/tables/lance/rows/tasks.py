@@ -9,7 +9,7 @@ from dv_maintenance.errors import UsageError
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables.columns import selected
 from dv_maintenance.tables.lance.commit.preflight import check_sound
-from dv_maintenance.tables.lance.layout import DATA, check_folders
+from dv_maintenance.tables.lance.layout import DATA, check_folders, stored_path
 from dv_maintenance.tables.lance.snapshot import LanceSnapshot
 from dv_maintenance.tables.model import FileKey
 from dv_maintenance.tables.work import DvRef, RewriteBin, RewriteTask, ScanTask, SourceFile
@@ -74,7 +74,7 @@ def _sources(storage: Storage, snapshot: LanceSnapshot) -> Iterator[SourceFile]:
                 dv = DvRef(row["dv_codec"], row["deleted_rows"], 0, storage.uri_of(row["dv_id"]))
             yield SourceFile(
                 key=FileKey(row["path"], row["dv_id"]),
-                uri=storage.uri_of(row["path"]),
+                uri=storage.uri_of(stored_path(row["path"])),
                 size=row["size"],
                 rows=row["physical_rows"],
                 dv=dv,
