@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import struct
-from decimal import Context, Decimal, DecimalException, Inexact
+from decimal import Context, Decimal, DecimalException, Inexact, InvalidOperation
 from typing import Any
 
 import pyarrow as pa
@@ -16,7 +16,7 @@ from pyarrow import types
 
 from dv_maintenance.errors import DamagedTableError
 
-_MAX_DIGITS = 76
+_EXACT = Context(prec=76, traps=[InvalidOperation, Inexact])
 # The types in which Arrow stores dates and times.
 _PHYSICAL = {32: pa.int32(), 64: pa.int64()}
 
@@ -74,8 +74,7 @@ def _varying(type: pa.DataType, data: bytes) -> pa.Array:
 
 
 def _unscaled(text: str, type: pa.DataType) -> int:
-    exact = Context(prec=_MAX_DIGITS, traps=[*Context().traps, Inexact])
-    unscaled = int(exact.scaleb(Decimal(text), type.scale).to_integral_exact(context=exact))
+    unscaled = int(_EXACT.scaleb(Decimal(text), type.scale).to_integral_exact(context=_EXACT))
     if abs(unscaled) >= 10**type.precision:
         raise ValueError(text)
     return unscaled

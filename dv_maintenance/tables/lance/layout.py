@@ -39,9 +39,9 @@ def path_of_fragment(path: str, fragment: int) -> str:
     return f"{path}{_OF_FRAGMENT}{fragment}"
 
 
-def stored_path(path: str) -> str:
+def stored_path(name: str) -> str:
     """The path of a fragment's first data file for ``storage``, from its path in a snapshot's ``files``."""
-    return _SUFFIX.sub("", path)
+    return _SUFFIX.sub("", name)
 
 
 def deletion_path(storage: Storage, manifest: Manifest, file: DeletionFile) -> str:
