@@ -7,7 +7,7 @@ the result writes the new rows and records the positions of the deleted ones.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import or_
@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from dv_maintenance.dml.assignments import assignments
 from dv_maintenance.dml.caching import cached
+from dv_maintenance.dml.carried import carried, check_assigned, check_rules, check_untouched
 from dv_maintenance.dml.catalyst import check_condition, check_values, demanded_by, shape
 from dv_maintenance.dml.condition import Condition, equal_columns
 from dv_maintenance.dml.keys import rows_of_files
@@ -125,12 +126,14 @@ class _Running:
         started = time.perf_counter()
         rules = self.table.row_rules(snapshot)
         schema = scanned(snapshot.schema, rules)
+        moved = self._carried(snapshot, rules)
         narrowed = self._narrowing(snapshot, rules)
         tasks = scan_tasks(self.session, self.table, narrowed(snapshot), schema.names)
         with spark_errors():
             taken = self.source.columns
-            live = live_rows(self.session, tasks, schema, self.table.storage.options, taken=taken)
-            changed = self._changed(snapshot, rules, live)
+            options = self.table.storage.options
+            live = live_rows(self.session, tasks, schema, options, taken=taken, carried=moved)
+            changed = self._changed(snapshot, rules, live, moved)
         written = write_changes(
             changed,
             snapshot.schema,
@@ -161,6 +164,19 @@ class _Running:
             updated=metrics["numTargetRowsUpdated"],
             inserted=metrics["numTargetRowsInserted"],
         )
+
+    def _carried(self, snapshot: Snapshot, rules: RowRules) -> dict[str, str]:
+        """See ``carried``. Raises RefusedError: an expression names such a column."""
+        moved = carried(snapshot.schema, self.source.columns)
+        if moved:
+            check_rules(snapshot, rules, moved)
+            texts = [self.merge.on]
+            for clause in self.merge.clauses:
+                values = self._values(clause, snapshot, rules)
+                check_assigned(snapshot, rules, moved, values)
+                texts += [*values.values(), *([] if clause.condition is None else [clause.condition])]
+            check_untouched(snapshot, moved, texts, self.merge.target_alias, self.merge.source_alias)
+        return moved
 
     def _narrowing(self, snapshot: Snapshot, rules: RowRules) -> Callable[[Snapshot], Snapshot]:
         """Keep only files that may hold a relevant row. Rows without a match are relevant if a clause covers them."""
@@ -239,7 +255,7 @@ class _Running:
         check_condition(joined, snapshot, self.merge.on)
         return joined
 
-    def _changed(self, snapshot: Snapshot, rules: RowRules, live: TableRows) -> DataFrame:
+    def _changed(self, snapshot: Snapshot, rules: RowRules, live: TableRows, moved: Mapping[str, str]) -> DataFrame:
         from pyspark.sql import functions as f
 
         types = spark_types(snapshot.schema)
@@ -283,8 +299,11 @@ class _Running:
 
         row_id = row_id_name(snapshot.schema)
         columns = []
+        of_table = {
+            name: f.col(quoted(self.merge.target_alias, moved.get(name, name))) for name in snapshot.schema.names
+        }
         for name in snapshot.schema.names:
-            column = f.col(quoted(self.merge.target_alias, name))
+            column = of_table[name]
             for number, given in enumerate(values):
                 if name in given:
                     column = f.when(clause_is[number], given[name]).otherwise(column)
@@ -292,7 +311,7 @@ class _Running:
         action: Column = f.lit("")
         for number, clause in enumerate(self.merge.clauses):
             action = f.when(clause_is[number], f.lit(clause.label)).otherwise(action)
-        old = f.struct(*[f.col(quoted(self.merge.target_alias, name)) for name in snapshot.schema.names])
+        old = f.struct(*[column.alias(name) for name, column in of_table.items()])
         place = [action.alias(action_name), f.col(live.file), f.col(live.row)]
         kept = [
             *([used(f.col(row_id)).alias(row_id)] if rules.row_ids else []),

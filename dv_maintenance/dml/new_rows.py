@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
+from dv_maintenance.dml.carried import carriers
 from dv_maintenance.dml.names import quoted
 from dv_maintenance.dml.padding import as_in_catalog, char_length, marked, reads_padded
 from dv_maintenance.dml.spark_types import spark_schema
@@ -30,11 +31,12 @@ TARGET_BYTES: Final = 128 << 20
 
 def spark_types(schema: pa.Schema) -> StructType:
     """The types that new values are cast to. All may be null: Spark casts nothing to a NOT NULL field, and the table's
-    rules refuse nulls by name. Raises RefusedError for types that Spark lacks.
+    rules refuse nulls by name. Of types that Spark lacks, those in which it carries them. Raises RefusedError for
+    others.
     """
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    return from_arrow_schema(spark_schema(schema), prefer_timestamp_ntz=True)
+    return from_arrow_schema(spark_schema(carriers(schema)), prefer_timestamp_ntz=True)
 
 
 def scanned(schema: pa.Schema, rules: RowRules) -> pa.Schema:

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from dv_maintenance import errors
 from dv_maintenance.dml.caching import lost_rows
+from dv_maintenance.dml.carried import carriers
 from dv_maintenance.dml.padding import as_in_catalog
 from dv_maintenance.dml.spark_types import for_spark, spark_schema
 from dv_maintenance.dv import DeletionVector
@@ -58,11 +59,13 @@ def live_rows(
     predicate: Predicate | None = None,
     *,
     taken: Iterable[str] = (),
+    carried: Mapping[str, str] | None = None,
 ) -> TableRows:
     """The columns of ``schema`` for each live row of the tasks. CHARs are padded as by Spark.
 
     predicate : a bound predicate; rows for which it is not true may be omitted.
     taken : names that the columns of positions must not have.
+    carried : columns that have another name there, see ``carried``.
 
     A Spark task reads whole files, so that rows are in order. Arrow reads them in the Python workers (see
     ``engine.spark``).
@@ -74,8 +77,9 @@ def live_rows(
     from pyspark.sql.pandas.types import from_arrow_schema
     from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 
-    _check_types(schema)
-    known = spark_schema(schema)
+    given = carriers(schema, carried) if carried else schema
+    _check_types(given)
+    known = spark_schema(given)
     file, row = (unused(name, (*schema.names, *taken)) for name in ("_dvm_file", "_dvm_row"))
     place = [StructField(file, IntegerType(), False), StructField(row, LongType(), False)]
     full = StructType([*place, *from_arrow_schema(known, prefer_timestamp_ntz=True).fields])

@@ -94,7 +94,10 @@ def retyped(array: pa.Array, wanted: pa.DataType) -> pa.Array:
             # Spark leaves the parts of a null out; in files they are required.
             inner = [array.field(each.name).cast(each.type).fill_null(b"") for each in wanted]
         else:
-            inner = [retyped(array.field(at), each.type) for at, each in enumerate(wanted)]
+            given = [*range(kind.num_fields)]
+            if len(given) > wanted.num_fields:  # files do not store what has an unknown type
+                given = [at for at in given if not types.is_null(kind.field(at).type)]
+            inner = [retyped(array.field(at), each.type) for at, each in zip(given, wanted, strict=True)]
         return pa.StructArray.from_arrays(inner, fields=list(wanted), mask=mask)
     if types.is_list(wanted) and types.is_list(kind):
         rebuild = partial(pa.ListArray.from_arrays, type=wanted)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from dv_maintenance.dml.assignments import assignments
+from dv_maintenance.dml.carried import carried, check_assigned, check_rules, check_untouched
 from dv_maintenance.dml.catalyst import check_condition, check_values, demanded_by, shape
 from dv_maintenance.dml.condition import Condition
 from dv_maintenance.dml.names import quoted
@@ -62,6 +63,10 @@ def update(
         rules, types = target.row_rules(snapshot), spark_types(snapshot.schema)
         values = assignments(snapshot, rules, set)
         parsed = Condition.parse("true" if condition is None else condition, snapshot.schema.names)
+        moved = carried(snapshot.schema)
+        check_rules(snapshot, rules, moved)
+        check_assigned(snapshot, rules, moved, values)
+        check_untouched(snapshot, moved, [parsed.sql, *values.values()])
         session = session_of(spark)  # refusals by the log alone come first, before a session starts
         with spark_errors(snapshot.schema.names):
             named = pa.schema([snapshot.schema.field(name) for name in parsed.columns])
@@ -73,17 +78,17 @@ def update(
         tasks = scan_tasks(session, target, chosen, schema.names)
         bound = bind(predicate, snapshot.schema)
         with spark_errors():
-            live = live_rows(session, tasks, schema, table.storage.options, bound)
+            live = live_rows(session, tasks, schema, table.storage.options, bound, carried=moved)
             rows = live.rows.where(parsed.sql)
             if not rules.spark_rules:
                 check_values(rows, snapshot, values)
             new = stored(rows, values, types, spark_rules=rules.spark_rules)
+            in_spark = {name: f.col(quoted(moved.get(name, name))) for name in snapshot.schema.names}
             columns = [
-                new.get(name, f.col(quoted(name)).cast(types[name].dataType)).alias(name)
-                for name in snapshot.schema.names
+                new.get(name, column.cast(types[name].dataType)).alias(name) for name, column in in_spark.items()
             ]
             action, old = (unused(name, schema.names) for name in ("_dvm_action", "_dvm_old"))
-            before = f.struct(*[f.col(quoted(name)) for name in snapshot.schema.names]).alias(old)
+            before = f.struct(*[column.alias(name) for name, column in in_spark.items()]).alias(old)
             place = [f.lit("update").alias(action), f.col(live.file), f.col(live.row)]
             kept = [
                 *([f.col(row_id_name(snapshot.schema))] if rules.row_ids else []),

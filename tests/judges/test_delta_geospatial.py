@@ -17,8 +17,9 @@ from support.sessions import cheap
 
 from dv_maintenance.dml.delete import delete
 from dv_maintenance.dml.rows import live_rows
+from dv_maintenance.dml.update import update
 from dv_maintenance.engine.local import LocalEngine
-from dv_maintenance.errors import RefusedError, UnsupportedFeatureError
+from dv_maintenance.errors import RefusedError
 from dv_maintenance.maintenance.execution.apply import purge
 from dv_maintenance.maintenance.health import health
 from dv_maintenance.maintenance.read import read
@@ -49,7 +50,7 @@ def shapes(about: bytes) -> pa.Array:
 
 
 @pytest.mark.deep
-def test_all_but_new_rows(delta_spark: SparkSession, tmp_path: Path) -> None:
+def test_every_verb_moves_shapes(delta_spark: SparkSession, tmp_path: Path) -> None:
     spark, path = cheap(delta_spark), tmp_path / "t"
     for key in PREVIEW:
         spark.conf.set(key, "true")
@@ -107,8 +108,12 @@ def test_all_but_new_rows(delta_spark: SparkSession, tmp_path: Path) -> None:
     assert judged() == before
     sql("DELETE FROM {t} WHERE id = 8")
     assert sql("SELECT count(*) FROM {t}") == [(95,)]
-    with pytest.raises(UnsupportedFeatureError, match="passes no shapes to Python"):
-        table.check_writable(table.snapshot(), "update")
+    types, bounds, rows = judged()
+    assert update(table, spark, {"id": "id + 200"}, "id IN (10, 20)").rows_updated == 2
+    moved = sorted((row[0] + 200 * (row[0] in {10, 20}), *row[1:]) for row in rows if row[0] != 8)
+    assert judged() == (types, bounds, moved)
+    with pytest.raises(RefusedError, match="column g, which holds shapes"):
+        update(table, spark, {"id": "1"}, "g IS NOT NULL")
     for column in ("g", "h"):  # no condition passes shapes to Spark
         nobody: Any = None
         with pytest.raises(RefusedError, match="can't be passed to Spark"):

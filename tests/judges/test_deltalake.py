@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,7 +17,9 @@ from deltalake.transaction import AddAction
 from support.readers import READERS
 
 from dv_maintenance.dml.delete import delete
+from dv_maintenance.dml.merge import merge
 from dv_maintenance.dml.rows import live_rows
+from dv_maintenance.dml.update import update
 from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.errors import RefusedError, UnsupportedFeatureError
 from dv_maintenance.maintenance.execution.apply import maintain, purge
@@ -28,6 +30,9 @@ from dv_maintenance.tables.delta.load import load_snapshot
 from dv_maintenance.tables.delta.log.replay import full_state
 from dv_maintenance.tables.guard import VacuumRequest
 from dv_maintenance.testing.delta_builder import DeltaBuilder
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 @pytest.fixture(params=[[], ["part"]], ids=["flat", "partitioned"])
@@ -191,11 +196,35 @@ def test_nanoseconds_are_moved_as_they_are(made_of_nanos: Path) -> None:
     assert by_delta_rs(path).num_rows == 210 - 21
 
 
+def test_changed_rows_keep_their_nanoseconds(made_of_nanos: Path, spark: SparkSession) -> None:
+    path, table = made_of_nanos, open_table(str(made_of_nanos))
+    before = by_delta_rs(path).to_pylist()
+    assert update(table, spark, {"id": "id + 1000"}, "id % 10 = 3").rows_updated == 30
+    source = "SELECT * FROM VALUES (5, 2005), (3000, 3000) AS s(id, new)"
+    merging = merge(table, spark, spark.sql(source), "t.id = s.id", target_alias="t", source_alias="s")
+    merging.when_matched_update({"id": "s.new", "n": "NULL"}).when_not_matched_insert({"id": "s.new"}).execute()
+    for row in before:
+        row["id"] += 1000 if row["id"] % 10 == 3 else 0
+        if row["id"] == 5:
+            row |= {"id": 2005, "n": None}
+    wanted = [*before, {"id": 3000, "t": None, "n": None, "s": None, "a": None}]
+    assert by_delta_rs(path).to_pylist() == sorted(wanted, key=lambda row: row["id"])
+    assert by_delta_rs(path, "id = 1003")["t"][0].value == 3 * 1_000_000_007 - 5
+    for sets, condition in (({"id": "1"}, "t IS NULL"), ({"id": "size(a)"}, "true"), ({"t": "now()"}, "true")):
+        with pytest.raises(RefusedError, match="holds nanoseconds"):
+            update(table, spark, sets, condition)
+    with pytest.raises(RefusedError, match=r"column n, which holds nanoseconds: t\.n < s\.new"):
+        merge(table, spark, spark.sql(source), "t.n < s.new", target_alias="t", source_alias="s").when_matched_update(
+            {"id": "1"}
+        ).execute()
+    DeltaTable(str(path)).alter.add_constraint({"c": "id >= 0 OR t IS NULL"})
+    with pytest.raises(RefusedError, match="column t, which holds nanoseconds: id >= 0"):
+        update(table, spark, {"id": "1"})
+
+
 def test_what_spark_lacks_stays_out_of_spark(made_of_nanos: Path) -> None:
     table = open_table(str(made_of_nanos))
     snapshot = table.snapshot()
-    with pytest.raises(UnsupportedFeatureError, match="no nanoseconds"):
-        table.check_writable(snapshot, "update")
     nobody: Any = None
     for name in ("t", "s"):
         with pytest.raises(UnsupportedFeatureError, match=f"column '{name}' has the type nanos"):

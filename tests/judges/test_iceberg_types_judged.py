@@ -4,6 +4,7 @@ finds the same rows with the same lineage after a purge, and its own metrics of 
 
 from __future__ import annotations
 
+import ast
 import json
 import random
 from collections.abc import Callable, Iterator
@@ -201,6 +202,47 @@ def test_every_type(java: Java) -> None:
     same_metrics(java, table)
 
 
+def test_values_that_spark_lacks_are_carried(java: Java) -> None:
+    """Changed rows keep nanoseconds, times, and what is beside nulls of unknown type."""
+    fields = json.loads(SCHEMA)["fields"]
+    wanted = {"type": "struct", "schema-id": 0, "fields": [*fields[:6], fields[9], *fields[6:9], *fields[10:]]}
+    table, rng = java.create("t", json.dumps(wanted)), random.Random(7)
+    java.append(table, [java.row(number, rng) for number in range(20)])
+    expressions = java.iceberg.expressions.Expressions
+    table.updateSpec().addField(expressions.bucket("t", 4)).addField(expressions.hour("z")).commit()
+    place, session = str(java.spark.path("t")), java.spark.session
+    delete(open_table(place), LocalEngine(), "id IN (4, 5)")
+
+    def rows() -> dict[str, dict[str, str]]:
+        found = map(ast.literal_eval, java.rows(table))
+        return {row["id"]: row for row in found}
+
+    before = rows()
+    assert update(open_table(place), session, {"b": "X'01'"}, "id % 3 = 0 AND never IS NULL").rows_updated == 7
+    source = "SELECT * FROM VALUES (7, X'02'), (99, X'03') AS s(id, b)"
+    values = {"id": "s.id", "b": "s.b", "v7": f"'{GIVEN}'", "clock": "NULL"}
+    merging = merge(open_table(place), session, session.sql(source), "t.id = s.id", target_alias="t", source_alias="s")
+    merging.when_matched_update({"b": "s.b"}).when_not_matched_insert(values).execute()
+    after = rows()
+    new = after.pop("99")
+    assert (new["b"], new["v7"], new["t"], new["in"]) == ("03", GIVEN, "None", "None")
+    for number, row in before.items():
+        changed = "01" if int(number) % 3 == 0 else "02" if number == "7" else row["b"]
+        sequence = "4" if number == "7" else "3" if changed == "01" else row["_last_updated_sequence_number"]
+        assert after.pop(number) == {**row, "b": changed, "_last_updated_sequence_number": sequence}
+    assert not after
+    table.refresh()
+    for row in rows().values():  # Java looks for them where its transforms put them
+        for name in ("t", "z"):
+            if row[name] != "None":
+                found = java.iceberg.data.IcebergGenerics.read(table).where(expressions.equal(name, row[name])).build()
+                assert row["id"] in [str(each.getField("id")) for each in found.iterator()]
+    purged(java, "t", table)
+    for sets, condition in (({"b": "X'04'"}, "clock IS NULL"), ({"t": "TIMESTAMP_NTZ '2026-01-01'"}, "id = 1")):
+        with pytest.raises(RefusedError, match=r"times of day|nanoseconds"):
+            update(open_table(place), session, sets, condition)
+
+
 QUERIES = (
     "SELECT count(*), count(u), count(b), count(f16) FROM {t}",
     "SELECT count(v) FROM {t}",
@@ -279,13 +321,28 @@ def test_shapes(java: Java) -> None:
     assert purge(table, LocalEngine()).verified
     assert (rows(), stored()) == (live, files)
     assert engine.sql("SELECT count(*) FROM {t}.delete_files", "t") == [(0,)]
-    for operation in ("update", "merge"):
-        with pytest.raises(RefusedError, match="the column g holds shapes"):
-            table.check_writable(table.snapshot(), operation)
+    # Changed rows keep their shapes, and inserted ones have none.
+    assert update(table, engine.session, {"id": "id + 100"}, "id % 10 = 7").rows_updated == 4
+    source = "SELECT * FROM VALUES (8, 208), (300, 300) AS s(id, new)"
+    merging = merge(
+        table, engine.session, engine.session.sql(source), "t.id = s.id", target_alias="t", source_alias="s"
+    )
+    merging.when_matched_update({"id": "s.new"}).when_not_matched_insert({"id": "s.new", "g": "NULL"}).execute()
+    moved = {7: 107, 17: 117, 27: 127, 37: 137, 8: 208}
+    wanted = sorted((moved.get(row[0], row[0]), *row[1:-1]) for row in live)
+    *found, new = rows()
+    assert [row[:-1] for row in found] == wanted
+    assert new[:-2] == (300, None, None, None, None, None)
+    assert {json.dumps(each[1:4]) for each in stored()} == {json.dumps(files[0][1:4])}
+    for condition, sets in (("ST_SRID(g) = 0", {"id": "1"}), ("true", {"id": "length(s.g)"}), ("true", {"g": "h"})):
+        with pytest.raises(RefusedError, match=r"column [gs]"):
+            update(table, engine.session, sets, condition)
+    assert purge(table, LocalEngine()).verified
+    assert rows() == [*found, new]
     engine.sql("UPDATE {t} SET h = NULL WHERE id < 9", "t")
     engine.rewrite("t")
-    assert [row[2] for row in rows()][:6] == [None] * 6
-    assert len(rows()) == 37
+    assert [row[2] for row in rows()][:4] == [None] * 4
+    assert len(rows()) == 38
 
 
 PARTS = "SELECT p, count(*), sum(try_variant_get(v, '$.a', 'INT')) FROM {t} WHERE p = 0 AND id < 100 GROUP BY p"

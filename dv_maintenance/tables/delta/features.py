@@ -74,17 +74,9 @@ _NO_DELETE: Final = dict.fromkeys(
     ("icebergCompatV1", "icebergCompatV2"), "readers of Iceberg before version 3 do not support deletion vectors"
 )
 _NO_CONDITIONS: Final = {"collations": "conditions would compare strings by their bytes, not by the collation"}
-_NO_NEW_ROWS: Final = {
-    **_NO_DELETE,
-    **_NO_CONDITIONS,
-    "geospatial": "new rows are made in Spark, which passes no shapes to Python",
-    "timestampNanos": "new rows are made in Spark, whose timestamps have no nanoseconds",
-}
 # operation -> features that forbid it, each with the reason.
 _UNFIT: Final = {
-    "delete": {**_NO_DELETE, **_NO_CONDITIONS},
-    "update": _NO_NEW_ROWS,
-    "merge": _NO_NEW_ROWS,
+    **{verb: {**_NO_DELETE, **_NO_CONDITIONS} for verb in ("delete", "update", "merge")},
     # Adds files as they were, including their DVs.
     "restore": {**_NO_DELETE, "icebergCompatV3": "older files need not have its layout"},
 }

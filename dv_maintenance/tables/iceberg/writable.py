@@ -81,7 +81,7 @@ def _reasons(layout: Layout, snapshot: IcebergSnapshot, operation: str) -> Itera
     if operation in {"update", "merge"} and (transform := NewPartitions.of(metadata).unknown()):
         yield f"its partition specification has the transform {transform}, which this release does not know"
     if operation in {"rewrite", "update", "merge"}:
-        yield from why_not_written(snapshot, rows_made=operation != "rewrite")
+        yield from why_not_written(snapshot)
 
 
 def no_deletes(snapshot: IcebergSnapshot) -> str:

@@ -122,8 +122,7 @@ def test_what_has_an_unknown_type_is_not_stored(laid_copy: Callable[[str], Path]
     rows = rows_of(table)
     assert purge(table, LocalEngine()).verified
     assert rows_of(table) == rows
-    with pytest.raises(RefusedError, match="never holds values of unknown type"):
-        table.check_writable(table.snapshot(), "update")
+    table.check_writable(table.snapshot(), "update")
 
 
 @pytest.mark.parametrize(("name", "reason"), REFUSED.items())

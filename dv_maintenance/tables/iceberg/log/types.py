@@ -227,7 +227,7 @@ def _plain(text: str, path: str) -> pa.DataType:
 def _default(value: Any, kind: pa.DataType, path: str) -> str:
     """An initial default as ``work.DEFAULT`` has it. Raises DamagedTableError, UnsupportedFeatureError."""
     try:
-        return json.dumps(_constant(value, kind))
+        return json.dumps(constant(value, kind))
     except (TypeError, ValueError, OverflowError):
         raise DamagedTableError(f"the initial default {value!r} of column {path} is not a value of its type") from None
     except NotImplementedError:
@@ -238,7 +238,7 @@ def _default(value: Any, kind: pa.DataType, path: str) -> str:
         ) from None
 
 
-def _constant(value: Any, kind: pa.DataType) -> Any:
+def constant(value: Any, kind: pa.DataType) -> Any:
     """From the JSON of single values to that of ``SourceFile.constants``."""
     if pa.types.is_boolean(kind) or pa.types.is_integer(kind):
         if type(value) is not (bool if pa.types.is_boolean(kind) else int):

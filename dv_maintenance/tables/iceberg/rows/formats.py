@@ -104,11 +104,8 @@ def _with_attributes(field: pa.Field) -> pa.Field:
     return field.with_type(kind).with_metadata(metadata)
 
 
-def why_not_written(snapshot: IcebergSnapshot, *, rows_made: bool) -> Iterator[str]:
-    """Why new files can't have the table's rows.
-
-    rows_made : rows come from Spark, not from files.
-    """
+def why_not_written(snapshot: IcebergSnapshot) -> Iterator[str]:
+    """Why new files can't have the table's rows."""
     kind = format_of(snapshot)
     if kind not in WRITTEN:
         yield f"new files of the table must be {kind}, but this tool writes only Parquet and ORC ({FORMAT})"
@@ -123,24 +120,17 @@ def why_not_written(snapshot: IcebergSnapshot, *, rows_made: bool) -> Iterator[s
         # Iceberg 1.12 gives all rows of a file the same id then; its own compactions suffer from it, too.
         yield f"Spark would misread the row ids in new ORC files, as {_VECTORIZED} is true"
     for column in snapshot.table_schema.arrow:
-        if what := next(_unwritten(column, rows_made=rows_made), None) or (kind == "orc" and _not_in_orc(column)):
+        if what := next(_unwritten(column), None) or (kind == "orc" and _not_in_orc(column)):
             yield f"the column {column.name} holds {what}, which this tool does not write"
 
 
-def _unwritten(field: Any, *, rows_made: bool) -> Iterator[str]:
+def _unwritten(field: Any) -> Iterator[str]:
     """What a column has that new files can't hold."""
-    kind, logical = field.type, logical_type(field)
-    if rows_made:
-        if types.is_null(kind):
-            yield "values of unknown type"
-        if types.is_timestamp(kind) and kind.unit == "ns":
-            yield "nanoseconds"
-        if logical == "geo":
-            yield "shapes"
+    kind = field.type
     if types.is_nested(kind) and without_unknown(field) is None:
         yield "lists, maps or structs of an unknown type"
-    for each in () if logical else children(kind):
-        yield from _unwritten(each, rows_made=rows_made)
+    for each in () if logical_type(field) else children(kind):
+        yield from _unwritten(each)
 
 
 def _not_in_orc(field: pa.Field) -> str:

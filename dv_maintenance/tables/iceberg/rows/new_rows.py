@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyarrow import types
 
 from dv_maintenance.tables.iceberg.commit.metrics import stats_columns
-from dv_maintenance.tables.iceberg.log.types import LINEAGE, ROW_ID
+from dv_maintenance.tables.iceberg.log.types import LINEAGE, ROW_ID, constant, without_unknown
 from dv_maintenance.tables.iceberg.rows.formats import codec_of, file_schema, format_of
 from dv_maintenance.tables.iceberg.rows.tasks import scan_metadata
 from dv_maintenance.tables.iceberg.rows.transforms import NewPartitions
@@ -94,6 +94,8 @@ def _literal(value: Any, kind: pa.DataType) -> str | None:
     text = f"CAST(unhex('{str(value).encode().hex()}') AS STRING)"
     if types.is_nested(kind):
         return None
+    if types.is_time(kind) or (types.is_timestamp(kind) and kind.unit == "ns"):
+        return f"{constant(value, kind)}L"  # as Spark carries such columns
     if types.is_boolean(kind) or types.is_integer(kind):
         return str(value)
     if types.is_string(kind):
@@ -116,8 +118,9 @@ def row_write_tasks(layout: Layout, snapshot: IcebergSnapshot, target_bytes: int
     ------
     RefusedError : the folder of new files is a link.
     """
-    metadata, columns = snapshot.metadata, snapshot.table_schema.arrow
-    names = columns.names
+    metadata = snapshot.metadata
+    columns = pa.schema([*filter(None, map(without_unknown, snapshot.table_schema.arrow))])
+    names, partitions = columns.names, NewPartitions.of(metadata, columns)
     if metadata.format_version > 2:
         names = [*names, row_id_name(snapshot.schema)]
         columns = columns.append(LINEAGE.field(ROW_ID))
@@ -132,7 +135,7 @@ def row_write_tasks(layout: Layout, snapshot: IcebergSnapshot, target_bytes: int
         target_bytes=target_bytes,
         compression=codec_of(snapshot),
         stats_columns=stats,
-        partitions=NewPartitions.of(metadata),
+        partitions=partitions,
         format=format_of(snapshot),
     )
     return task, task

@@ -43,9 +43,10 @@ class NewPartitions:
     types: tuple[pa.DataType, ...]
 
     @classmethod
-    def of(cls, metadata: Metadata) -> NewPartitions:
+    def of(cls, metadata: Metadata, schema: pa.Schema | None = None) -> NewPartitions:
+        """``schema``: the columns that the files store, unless they are all of the table."""
         fields = metadata.specs[metadata.default_spec]
-        schema = metadata.schemas[metadata.current_schema].arrow
+        schema = metadata.schemas[metadata.current_schema].arrow if schema is None else schema
         found = [_place(schema, each.source, ()) or ((), pa.null()) for each in fields]
         return cls(fields, tuple(place for place, _ in found), tuple(kind for _, kind in found))
 
@@ -62,7 +63,7 @@ class NewPartitions:
             return [""] * batch.num_rows
         columns = []
         for each, place in zip(self.fields, self.sources, strict=True):
-            if each.transform == "void":
+            if each.transform == "void" or not place:  # of an unknown type
                 columns.append([None] * batch.num_rows)
                 continue
             column = batch.column(place[0])
@@ -130,7 +131,7 @@ def _numbers(values: pa.Array) -> npt.NDArray[np.int64]:
 
 
 def _unit(values: pa.Array) -> str:
-    return "M8[D]" if types.is_date(values.type) else "M8[us]"
+    return "M8[D]" if types.is_date(values.type) else f"M8[{values.type.unit}]"
 
 
 def _is_number(kind: pa.DataType) -> bool:
@@ -173,6 +174,8 @@ def _hashes(values: pa.Array) -> list[int]:
     """Murmur3 of each value, without its sign."""
     if _is_number(values.type):
         numbers = _numbers(values)
+        if types.is_timestamp(values.type) and values.type.unit == "ns":
+            numbers = numbers // 1000  # of an instant, whatever its precision
         return _murmur3(numbers.astype("<i8").view(np.uint8).reshape(len(numbers), 8))
     if types.is_decimal(values.type):
         stored = [unscaled(each) for each in _unscaled(values)]
