@@ -235,6 +235,11 @@ class Snapshot:
         *others, last = [[each.source for each in spec.fields if each.transform == "identity"] for spec in self.specs]
         return tuple(column for column in last if all(column in each for each in others))
 
+    @property
+    def rewrite_remark(self) -> str:
+        """What else is to be said of the new files of a rewrite; "" if nothing."""
+        return ""
+
     def units(self) -> npt.NDArray[np.int64] | None:
         """One number per file: files that were clustered together have the same, from 0 on, and only such files may be
         merged, neighbours by their names. Files that may be merged with all that were not clustered have -1, those that

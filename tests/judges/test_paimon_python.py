@@ -157,6 +157,25 @@ def test_global_indexes(pypaimon: PyPaimon, path: Path, kind: str) -> None:
     assert answers() == answers(all_rows=True) != before
 
 
+def test_global_indexes_without_data_evolution(pypaimon: PyPaimon, path: Path) -> None:
+    """Paimon makes one of any table with row ids, and reads it with data evolution only. Rows keep their ids here."""
+    columns = {"id": "int64", "a": "string"}
+    options = {name: value for name, value in EVOLVING.items() if name != "data-evolution.enabled"}
+    pypaimon("create", path, columns=columns, partition=[], options=options)
+    for first in (0, 10):
+        rows = [{"id": each, "a": f"v{each % 5}"} for each in range(first, first + 10)]
+        pypaimon("append", path, columns=columns, rows=rows)
+    assert pypaimon("index", path, column="a", kind="btree") == 1
+    assert delete(opened(path), LocalEngine(), "id IN (3, 8, 11)").rows_deleted == 3
+    filters = base64.b64encode(pickle.dumps([("=", "a", "v3"), ("in", "a", "v1", "v2")])).decode()
+    before = pypaimon("ask", path, filters=filters)
+    assert before[0].startswith("2 rows")
+    assert purge(opened(path), LocalEngine()).verified
+    assert health(opened(path).snapshot()).counts.files_with_dv == 0
+    assert [each.kind for each in opened(path).snapshot().index.files] == ["btree"]
+    assert pypaimon("ask", path, filters=filters) == before == pypaimon("ask", path, filters=filters, all_rows=True)
+
+
 @pytest.mark.parametrize("kind", ["parquet", pytest.param("orc", marks=pytest.mark.deep)])
 def test_append_tables_are_maintained(pypaimon: PyPaimon, path: Path, spark: SparkSession, kind: str) -> None:
     options = {

@@ -8,6 +8,7 @@ import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Base64;
 import java.util.Collections;
+import java.util.Comparator;
 import java.util.HashMap;
 import java.util.Iterator;
 import java.util.LinkedHashMap;
@@ -18,9 +19,11 @@ import org.apache.paimon.AppendOnlyFileStore;
 import org.apache.paimon.Snapshot;
 import org.apache.paimon.append.AppendCompactCoordinator;
 import org.apache.paimon.append.AppendCompactTask;
+import org.apache.paimon.append.cluster.IncrementalClusterManager;
 import org.apache.paimon.catalog.Catalog;
 import org.apache.paimon.catalog.CatalogContext;
 import org.apache.paimon.catalog.Identifier;
+import org.apache.paimon.compact.CompactUnit;
 import org.apache.paimon.data.BinaryRow;
 import org.apache.paimon.data.BinaryString;
 import org.apache.paimon.data.Decimal;
@@ -32,6 +35,7 @@ import org.apache.paimon.data.InternalMap;
 import org.apache.paimon.data.InternalRow;
 import org.apache.paimon.data.Timestamp;
 import org.apache.paimon.data.variant.GenericVariant;
+import org.apache.paimon.data.serializer.InternalRowSerializer;
 import org.apache.paimon.data.variant.Variant;
 import org.apache.paimon.deletionvectors.Bitmap64DeletionVector;
 import org.apache.paimon.deletionvectors.BitmapDeletionVector;
@@ -41,6 +45,7 @@ import org.apache.paimon.deletionvectors.append.BaseAppendDeleteFileMaintainer;
 import org.apache.paimon.disk.IOManager;
 import org.apache.paimon.fs.Path;
 import org.apache.paimon.fs.local.LocalFileIO;
+import org.apache.paimon.index.FileIndexProcessor;
 import org.apache.paimon.index.HashBucketAssigner;
 import org.apache.paimon.index.IndexFileHandler;
 import org.apache.paimon.io.CompactIncrement;
@@ -92,6 +97,7 @@ import org.apache.paimon.types.RowKind;
 import org.apache.paimon.types.RowType;
 import org.apache.paimon.utils.InternalRowUtils;
 import org.apache.paimon.utils.JsonSerdeUtil;
+import org.apache.paimon.utils.Pair;
 
 /**
  * Paimon's own engine behind one method with JSON in and out. Casts stand where generics would do: the compiler that
@@ -599,6 +605,95 @@ public class PaimonJudge {
         if (!messages.isEmpty()) {
             commit(table, messages);
         }
+        return messages.size();
+    }
+
+    /**
+     * Incremental clustering, as `sys.compact` of Spark does it: the files that Paimon chooses, sorted by the first of
+     * the clustering columns, go to the level that Paimon says. How many partitions that were.
+     */
+    public Object cluster(JsonNode told) throws Exception {
+        FileStoreTable table = table(told);
+        IncrementalClusterManager manager = new IncrementalClusterManager(table);
+        final RowType type = table.rowType();
+        final int column = type.getFieldIndex((String) manager.clusterKeys().get(0));
+        Map units = manager.createCompactUnits(get(told, "full").asBoolean());
+        Map splits = manager.toSplitsAndRewriteDvFiles(units);
+        List messages = new ArrayList();
+        for (Object partition : splits.keySet()) {
+            Pair pair = (Pair) splits.get(partition);
+            List rows = new ArrayList();
+            InternalRowSerializer copies = new InternalRowSerializer(type);
+            for (Object split : (List) pair.getLeft()) {
+                RecordReader reader = table.newReadBuilder().newRead().createReader((Split) split);
+                RecordReader.RecordIterator batch = reader.readBatch();
+                while (batch != null) {
+                    Object row = batch.next();
+                    while (row != null) {
+                        rows.add(copies.copy((InternalRow) row));
+                        row = batch.next();
+                    }
+                    batch.releaseBatch();
+                    batch = reader.readBatch();
+                }
+                reader.close();
+            }
+            Collections.sort(rows, new Comparator() {
+                public int compare(Object one, Object other) {
+                    return InternalRowUtils.compare(
+                            InternalRowUtils.get((InternalRow) one, column, type.getTypeAt(column)),
+                            InternalRowUtils.get((InternalRow) other, column, type.getTypeAt(column)),
+                            type.getTypeAt(column).getTypeRoot());
+                }
+            });
+            BatchTableWrite write = table.newBatchWriteBuilder().newWrite();
+            for (Object row : rows) {
+                write.write((InternalRow) row);
+            }
+            List after = new ArrayList();
+            for (Object message : write.prepareCommit()) {
+                after.addAll(((CommitMessageImpl) message).newFilesIncrement().newFiles());
+            }
+            write.close();
+            CompactUnit unit = (CompactUnit) units.get(partition);
+            CompactIncrement dvs = ((CommitMessageImpl) pair.getRight()).compactIncrement();
+            messages.add(new CommitMessageImpl(
+                    (BinaryRow) partition,
+                    0,
+                    Integer.valueOf(table.coreOptions().bucket()),
+                    DataIncrement.emptyIncrement(),
+                    new CompactIncrement(
+                            unit.files(),
+                            IncrementalClusterManager.upgrade(after, unit.outputLevel()),
+                            new ArrayList(),
+                            dvs.newIndexFiles(),
+                            dvs.deletedIndexFiles())));
+        }
+        if (!messages.isEmpty()) {
+            commit(table, messages);
+        }
+        return messages.size();
+    }
+
+    /** What `sys.rewrite_file_index` does: each file gets the indexes that the options ask for. How many files. */
+    public Object index(JsonNode told) throws Exception {
+        FileStoreTable table = table(told);
+        FileIndexProcessor processor = new FileIndexProcessor(table);
+        List messages = new ArrayList();
+        for (Object each : table.store().newScan().plan().files()) {
+            ManifestEntry entry = (ManifestEntry) each;
+            DataFileMeta indexed = processor.process(entry.partition(), entry.bucket(), entry);
+            messages.add(new CommitMessageImpl(
+                    entry.partition(),
+                    entry.bucket(),
+                    Integer.valueOf(entry.totalBuckets()),
+                    DataIncrement.emptyIncrement(),
+                    new CompactIncrement(
+                            Collections.singletonList(entry.file()),
+                            Collections.singletonList(indexed),
+                            new ArrayList())));
+        }
+        commit(table, messages);
         return messages.size();
     }
 

@@ -248,6 +248,20 @@ class PaimonEngine:
         assert isinstance(done, int)
         return done
 
+    def cluster(self, table: Path | str, *, full: bool = False) -> int:
+        """Incremental clustering by the first of ``clustering.columns``, of Paimon's own choice of files; in how many
+        partitions.
+        """
+        found = self._call("cluster", table, full=full)
+        assert isinstance(found, int)
+        return found
+
+    def index(self, table: Path | str) -> int:
+        """Give each file the indexes that the table's options ask for, as ``sys.rewrite_file_index`` does; how many."""
+        found = self._call("index", table)
+        assert isinstance(found, int)
+        return found
+
     def checkpoint(self, table: Path | str, number: int, options: Mapping[str, str] | None = None) -> int:
         """One checkpoint of a streaming job that compacts and remembers the files of its buckets; how many buckets had
         rows in level 0. ``end_stream`` ends the job.

@@ -245,11 +245,12 @@ def _step(
     purged = int(facts.deleted[rows].sum())
     known = bool(facts.known[rows].all())
     written = draft.bytes_written
+    remark = setting.snapshot.rewrite_remark if draft.action == "rewrite" else ""
     return PlanStep(
         id=identity,
         action=draft.action,
         partition=facts.partitions[int(facts.partition[rows[0]])],
-        reason=step_reason(draft, why, setting.policy, candidates),
+        reason="; ".join(filter(None, [step_reason(draft, why, setting.policy, candidates), remark])),
         inputs=inputs,
         expected=Effect(
             files_after=draft.files_after,

@@ -29,6 +29,7 @@ _ELSEWHERE: Final = (
     *("scan.creation-time-millis", "scan.file-creation-time-millis", "scan.primary-branch"),
     *("incremental-between", "incremental-between-timestamp", "incremental-to-auto-tag"),
 )
+_COLUMNS: Final = ".columns"
 _NEWEST: Final = frozenset({"default", "latest", "latest-full", "full"})
 
 
@@ -81,6 +82,17 @@ class Options:
         if (other := self.values.get("branch")) not in (None, branch or "main"):
             found["branch"] = str(other)
         return found
+
+    @property
+    def file_indexes(self) -> tuple[str, ...]:
+        """The options that ask for an index of each data file."""
+        return tuple(sorted(name for name in self.values if name.startswith("file-index.") and name.endswith(_COLUMNS)))
+
+    @property
+    def writes_outside(self) -> str:
+        """The strategy by which Paimon writes new data files outside the table; "" if it does not."""
+        strategy = self.values.get("data-file.external-paths.strategy", "none").strip().lower()
+        return "" if strategy == "none" or not self.values.get("data-file.external-paths") else strategy
 
     @property
     def data_folder(self) -> str:

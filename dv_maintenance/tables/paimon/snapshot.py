@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dv_maintenance.errors import DamagedTableError, UsageError
-from dv_maintenance.files.arrays import bools
+from dv_maintenance.files.arrays import bools, flags, integer
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables.model import Snapshot
 from dv_maintenance.tables.paimon.features import Options, check_known_kind, delete_ratio
@@ -24,7 +24,14 @@ from dv_maintenance.tables.paimon.log.snapshots import SnapshotFile, load_snapsh
 from dv_maintenance.tables.paimon.rows.evolution import anchors, grouped
 from dv_maintenance.tables.paimon.rows.files import counted, files_table, match, visible
 from dv_maintenance.tables.paimon.rows.partitions import Partition, Partitions
-from dv_maintenance.tables.paimon.rows.warnings import index_garbage, last_compaction, snapshots_kept, when
+from dv_maintenance.tables.paimon.rows.warnings import (
+    index_garbage,
+    last_compaction,
+    new_files_lack,
+    snapshots_kept,
+    unindexed,
+    when,
+)
 from dv_maintenance.tables.partition_spec import by_columns
 from dv_maintenance.units import count, format_size
 
@@ -68,9 +75,18 @@ class PaimonSnapshot(Snapshot):
         return sum(int(each.get_total_buffer_size()) for each in tables) + _DV_BYTES * len(self.index.dvs)
 
     def units(self) -> Any:
-        """Each file of a primary-key or data-evolution table is rewritten alone."""
-        alone = self.options.primary_key or self.options.data_evolution
-        return -2 - np.arange(self.files.num_rows) if alone else None
+        """Each file of a primary-key or data-evolution table is rewritten alone, and so is one that a clustering put
+        on a level above 0.
+        """
+        each = -2 - np.arange(self.files.num_rows)
+        if self.options.primary_key or self.options.data_evolution:
+            return each
+        clustered = flags(pc.greater(self.files["level"], integer(0)))
+        return np.where(clustered, each, -1) if clustered.any() else None
+
+    @property
+    def rewrite_remark(self) -> str:
+        return new_files_lack(self.options)
 
     def new_files(self) -> Any:
         from dv_maintenance.tables.paimon.rows import row_id_ranges
@@ -151,7 +167,7 @@ def load_snapshot(
             f"readers do not open the newest snapshot, but what {name}={value} names"
             for name, value in elsewhere.items()
         ),
-        *(() if options.primary_key else _over_ratio(shown, options)),
+        *(() if options.primary_key else (*_over_ratio(shown, options), *unindexed(shown, options))),
         *(
             _maintenance_notes(layout, file, index, options, waits=bool(hidden.num_rows))
             if version is None and file

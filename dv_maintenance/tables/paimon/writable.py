@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.paimon.snapshot import PaimonSnapshot
 
 _UNAWARE: Final = -1
-# Global indexes that name rows by their ids. Readers ignore ids of rows that are gone.
+# Global indexes that name rows by their ids, which rows keep. Readers ignore ids of rows that are gone.
 _BY_ROW_ID: Final = ("btree", "bitmap")
 # Hashes of the keys of each bucket, which dynamic buckets have. Files of primary-key tables stay in their buckets.
 _HASHES: Final = ("HASH",)
@@ -87,7 +87,7 @@ def _moves_rows(snapshot: PaimonSnapshot, operation: str) -> bool:
 
 
 def _reasons(snapshot: PaimonSnapshot, operation: str) -> Iterator[str]:
-    options, files, moves = snapshot.options, snapshot.files, _moves_rows(snapshot, operation)
+    options, moves = snapshot.options, _moves_rows(snapshot, operation)
     alone = options.primary_key and operation == "rewrite"
     if alone:
         yield from keyed.why_not(snapshot)
@@ -98,16 +98,17 @@ def _reasons(snapshot: PaimonSnapshot, operation: str) -> Iterator[str]:
     bucket = snapshot.properties.get("bucket", "").strip()
     if not alone and (bucket not in {"", str(_UNAWARE)} or _has_buckets(snapshot)):
         yield "its rows are in buckets, where Paimon compares no deletion vectors: a concurrent DELETE would be lost"
-    if not alone and len(files) and pc.any(pc.greater(files["level"], integer(0))).as_py():
-        yield "its files have levels (clustering.columns)"
-    if operation == "rewrite" and any(name.startswith("file-index.") for name in snapshot.properties):
+    if alone and any(name.startswith("file-index.") for name in snapshot.properties):
         yield "its files have indexes that a rewrite would lose (file-index.*)"
-    if "data-file.external-paths" in snapshot.properties:
-        yield "some of its files are outside the table (data-file.external-paths)"
-    right = _HASHES if alone else () if moves else _BY_ROW_ID
+    if operation == "rewrite" and (strategy := options.writes_outside):
+        yield (
+            f"its new data files belong outside the table (data-file.external-paths.strategy={strategy}), where this "
+            "tool writes nothing"
+        )
+    right = _HASHES if alone else _BY_ROW_ID if not moves or lineage.tracks(options) else ()
     kinds = {file.kind for file in snapshot.index.files} - {DELETION_VECTORS, *right}
     if kinds:
-        yield f"a rewrite would have to update its indexes ({', '.join(sorted(kinds))})"
+        yield f"whether searches by its indexes stay right is unknown ({', '.join(sorted(kinds))})"
     if moves:
         yield from why_not_written(snapshot)
     if operation == "delete" and not options.deletion_vectors:

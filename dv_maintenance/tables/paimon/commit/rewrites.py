@@ -162,7 +162,7 @@ class _Commit:
             for output, deleted, first in zip(each.outputs, stay.deleted, firsts, strict=True):
                 if deleted and deleted.cardinality == output.rows:
                     continue  # a file without live rows
-                entry = self._addition(output, [self._entries[file] for file in groups[each.id]], now, first)
+                entry = self._addition(each, output, [self._entries[file] for file in groups[each.id]], now, first)
                 entries.append(entry)
                 if deleted:
                     fresh[entry.id] = deleted
@@ -261,7 +261,12 @@ class _Commit:
         return [first + start for start, _ in ranges]
 
     def _addition(
-        self, output: OutputFile, inputs: Sequence[Entry], now: PaimonSnapshot, first_row_id: int | None
+        self,
+        replacement: Replacement,
+        output: OutputFile,
+        inputs: Sequence[Entry],
+        now: PaimonSnapshot,
+        first_row_id: int | None,
     ) -> Entry:
         """The manifest entry of a new file, with the schema of the table's newest manifests."""
         template, first = self._template, inputs[0]
@@ -280,7 +285,8 @@ class _Commit:
             "_MIN_SEQUENCE_NUMBER": min(each.file["_MIN_SEQUENCE_NUMBER"] for each in inputs),
             "_MAX_SEQUENCE_NUMBER": max(each.file["_MAX_SEQUENCE_NUMBER"] for each in inputs),
             "_SCHEMA_ID": schema.id,
-            "_LEVEL": 0,
+            # Alone, the rows of a clustered file keep their order. Merged, they wait for the next clustering.
+            "_LEVEL": first.file["_LEVEL"] if len(replacement.inputs) == 1 and not replacement.order_by else 0,
             "_EXTRA_FILES": [],
             "_CREATION_TIME": output.modified or epoch_millis(),
             "_DELETE_ROW_COUNT": 0,

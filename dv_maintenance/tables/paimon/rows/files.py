@@ -17,7 +17,7 @@ from dv_maintenance.tables.model import FILES_SCHEMA
 from dv_maintenance.tables.paimon.features import POSTPONE_BUCKET, Options
 from dv_maintenance.tables.paimon.layout import Layout
 from dv_maintenance.tables.paimon.log.index_manifest import DvEntry
-from dv_maintenance.tables.paimon.rows.partitions import Partitions
+from dv_maintenance.tables.paimon.rows.partitions import Partition, Partitions
 from dv_maintenance.tables.parallel import in_parallel
 
 T = TypeVar("T")
@@ -44,6 +44,8 @@ FILES: Final = pa.schema(
         pa.field("write_cols", pa.string()),
         # Number of files that belong to it: file indexes, changelogs.
         pa.field("extra_files", pa.int64(), nullable=False),
+        # Digest of these and of an index in the manifest; "" if it has neither.
+        pa.field("companions", pa.string(), nullable=False),
         # Where the DV is: path of the index file, offset and length as in the index manifest; null without a DV.
         pa.field("dv_file", pa.string()),
         pa.field("dv_offset", pa.int64()),
@@ -182,8 +184,7 @@ def files_table(
 
 def paths(layout: Layout, entries: pa.Table, partitions: Partitions, data: str) -> pa.Array:
     """``[data/][partition/]bucket-B/name``, or the external path."""
-    prefix = f"{data}/" if data else ""
-    folders = strings([f"{prefix}{each.folder}/" if each.folder else prefix for each in partitions.found] or [""])
+    folders = strings([folder_of(each, data) for each in partitions.found] or [""])
     buckets = pc.if_else(
         pc.equal(entries["bucket"], integer(POSTPONE_BUCKET)),
         text("bucket-postpone"),
@@ -200,6 +201,11 @@ def paths(layout: Layout, entries: pa.Table, partitions: Partitions, data: str) 
         return own
     found = [None if each is None else layout.storage.path_of_uri(plain_uri(each)) for each in external.to_pylist()]
     return pc.coalesce(strings(found), own)
+
+
+def folder_of(partition: Partition, data: str) -> str:
+    """The folder of a partition's buckets within the table, with a slash at its end; "" for the table's own folder."""
+    return "".join(f"{each}/" for each in (data, partition.folder) if each)
 
 
 def _joined(front: str, column: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -44,6 +44,7 @@ _NEW: Final = (
     *("_FILE_NAME", "_FILE_SIZE", "_ROW_COUNT", "_CREATION_TIME", "_FILE_SOURCE"),
     # Statistics of all columns of the file's schema, and no index in the manifest.
     *("_VALUE_STATS", "_VALUE_STATS_COLS", "_EMBEDDED_FILE_INDEX"),
+    "_EXTERNAL_PATH",  # it is in the table's own folder
 )
 WAITS: Final = "rows of its bucket wait for a compaction (level 0), which rewrites others as well"
 _STREAMING: Final = (

@@ -18,6 +18,7 @@ from dv_maintenance.tables.paimon.commit.value_stats import stats_columns
 from dv_maintenance.tables.paimon.log.schema import Schema, read_schema
 from dv_maintenance.tables.paimon.rows import keyed, lineage, row_id_ranges
 from dv_maintenance.tables.paimon.rows.evolution import parts_with
+from dv_maintenance.tables.paimon.rows.files import folder_of
 from dv_maintenance.tables.paimon.rows.formats import arrow_fields, check_instants, codec_of, format_of
 from dv_maintenance.tables.paimon.rows.lineage import with_lineage
 from dv_maintenance.tables.paimon.rows.tasks import COLUMNS, Scan, field_in, instants, source_of, unpadded
@@ -67,7 +68,9 @@ def rewrite_tasks(
             source, schema = keyed.as_stored(snapshot, layout.storage, sources[0])
             sources, stats = (source,), stats_columns(sources_of.schemas[rows[0]["schema_id"]])
         file_rows = row_id_ranges.file_rows(snapshot, sources) if snapshot.options.data_evolution else ()
-        folder = rows[0]["path"].rpartition("/")[0]
+        # Not that of the first file, which may be outside the table.
+        partition = snapshot.partitions[rows[0]["partition_code"]]
+        folder = f"{folder_of(partition, snapshot.options.data_folder)}bucket-{rows[0]['bucket']}"
         layout.storage.check_target(f"{folder}/new")
         task = RewriteTask(
             id=wanted.id,
@@ -117,7 +120,7 @@ def barred(layout: Layout, snapshot: PaimonSnapshot) -> dict[str, Any]:
 
 
 def _rows(files: pa.Table) -> list[dict[str, Any]]:
-    return files.select([*COLUMNS, *lineage.COLUMNS, "partition"]).to_pylist()  # type: ignore[no-any-return]
+    return files.select([*COLUMNS, *lineage.COLUMNS, "partition", "bucket"]).to_pylist()  # type: ignore[no-any-return]
 
 
 class _Sources:

@@ -1,4 +1,4 @@
-"""Warnings about missing maintenance: unused index files, missing compactions, and many snapshots."""
+"""Warnings about missing maintenance: unused index files, missing compactions and indexes, and many snapshots."""
 
 from __future__ import annotations
 
@@ -6,7 +6,11 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Final
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from dv_maintenance.errors import DamagedTableError, UnsupportedFeatureError
+from dv_maintenance.files.arrays import text
 from dv_maintenance.tables.paimon.features import Options
 from dv_maintenance.tables.paimon.layout import INDEX, SNAPSHOT, Layout, numbered
 from dv_maintenance.tables.paimon.log.index_manifest import IndexManifest
@@ -17,6 +21,8 @@ from dv_maintenance.units import count, format_size, parse_count
 # How many snapshots are searched for a compaction, and Paimon's default for snapshot.num-retained.min.
 _SEARCHED: Final = 20
 _KEPT: Final = 10
+# It fails beside deletion vectors ("File deletion conflicts").
+_ADDED: Final = "until Paimon's sys.rewrite_file_index adds it, right after a purge of all deletion vectors"
 
 
 def index_garbage(layout: Layout, index: IndexManifest) -> list[str]:
@@ -31,6 +37,22 @@ def index_garbage(layout: Layout, index: IndexManifest) -> list[str]:
     size = f" ({format_size(sum(sizes))})" if sizes else ""
     others = "older snapshots, tags or branches may need them; expiry deletes the rest"
     return [f"{count} index files{size} are not used by this snapshot: {others}"]
+
+
+def new_files_lack(options: Options) -> str:
+    """What files that a rewrite writes do not have, although the options ask for it; "" if they lack nothing."""
+    if not (kinds := options.file_indexes):
+        return ""
+    return f"new files have no index ({', '.join(kinds)}), {_ADDED}"
+
+
+def unindexed(files: pa.Table, options: Options) -> list[str]:
+    """Files of an append table without the index that the options ask for."""
+    kinds, without = options.file_indexes, int(pc.sum(pc.equal(files["companions"], text(""))).as_py() or 0)
+    if not kinds or not without:
+        return []
+    which = f"{count(without, 'file')} without the index that the table asks for ({', '.join(kinds)})"
+    return [f"{which}: readers skip nothing in them by it, {_ADDED}"]
 
 
 def last_compaction(layout: Layout, newest: SnapshotFile) -> list[str]:
