@@ -161,7 +161,12 @@ def _served(
         )
     identity = text(body, "id")
     named = f"{path}{_quoted(f'$branch_{branch}')}" if branch else path
-    return place, ServedTable(name, identity, partial(_submit, name, settings, f"{named}/commit", identity))
+    return place, ServedTable(
+        name,
+        identity,
+        partial(_submit, name, settings, f"{named}/commit", identity),
+        partial(_hidden, name, settings, f"{named}/auth"),
+    )
 
 
 def _submit(
@@ -181,6 +186,16 @@ def _submit(
             raise StorageUnavailableError(f"{name}: the catalog did not confirm the commit ({refusal})") from None
         advice = "check the name, and the token; committing needs the right to change the table"
         raise StorageDeniedError(f"{name}: the catalog refused the commit ({refusal})", next_step=advice) from None
+
+
+def _hidden(name: str, settings: Settings, url: str, columns: Sequence[str]) -> str:
+    """See ``ServedTable.hides``."""
+    try:
+        answer = server.request(name, url, token=settings.token, body={"select": list(columns)})
+    except Refusal as refusal:
+        raise server.failed(name, refusal, _NEEDS) from None
+    rules = {"rows": answer.get("filter"), "values": answer.get("columnMasking")}
+    return " and ".join(what for what, rule in rules.items() if rule)
 
 
 def _number(newest: Any) -> int:

@@ -20,6 +20,7 @@ from dv_maintenance.dml.session_time import scan_tasks
 from dv_maintenance.dml.text_files import TextFile, form_of, text_files
 from dv_maintenance.errors import TableNotFoundError
 from dv_maintenance.tables import open_table
+from dv_maintenance.tables.capabilities import ComposedTable
 from dv_maintenance.tables.rows import RowLevelTable
 
 if TYPE_CHECKING:
@@ -51,7 +52,9 @@ def read_rows(
             table = open_table(path, storage_options=options)
             snapshot = table.snapshot()
             names = snapshot.schema.names
-            if isinstance(table, RowLevelTable):
+            if isinstance(table, ComposedTable):
+                tasks = table.read_tasks(snapshot)
+            elif isinstance(table, RowLevelTable):
                 tasks = scan_tasks(session, table, snapshot, names)
             else:
                 tasks = table.scan_tasks(snapshot)

@@ -51,9 +51,10 @@ def read(
 
     def batches() -> Iterator[pa.RecordBatch]:
         from dv_maintenance.engine.scan import scan
+        from dv_maintenance.tables.capabilities import read_tasks
 
         left = limit
-        for task in table.scan_tasks(snapshot, columns) if left != 0 else ():
+        for task in read_tasks(table, snapshot, columns) if left != 0 else ():
             for batch in scan(task, table.storage.options):
                 part = batch if left is None else batch.slice(0, left)
                 yield pa.RecordBatch.from_arrays(part.columns, schema=schema)

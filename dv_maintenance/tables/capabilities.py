@@ -86,6 +86,22 @@ class DowngradeStep:
     waits_until: int | None = None
 
 
+@runtime_checkable
+class ComposedTable(Table, Protocol):
+    """A table whose readers may see more, or less, than the rows of one snapshot."""
+
+    def read_tasks(self, snapshot: Snapshot, columns: Sequence[str] | None = None) -> list[ScanTask]:
+        """As ``scan_tasks``, of everything that a reader of the table sees. ``scan_tasks`` reads the files of the
+        snapshot, which is what maintenance works on.
+        """
+
+
+def read_tasks(table: Table, snapshot: Snapshot, columns: Sequence[str] | None = None) -> list[ScanTask]:
+    """The tasks of everything that a reader of the table sees."""
+    reads = table.read_tasks if isinstance(table, ComposedTable) else table.scan_tasks
+    return reads(snapshot, columns)
+
+
 class FileFault(Protocol):
     """A fault in ``file`` of a fragment. ``kind``: one word; ``reason``: the explanation for people."""
 

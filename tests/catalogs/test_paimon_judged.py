@@ -13,6 +13,7 @@ from support.places import PAIMON, PAIMON_REST
 
 from dv_maintenance.dml.delete import delete
 from dv_maintenance.engine.local import LocalEngine
+from dv_maintenance.errors import RefusedError
 from dv_maintenance.maintenance.execution.apply import maintain, purge
 from dv_maintenance.maintenance.planning.policy import Policy
 from dv_maintenance.maintenance.read import read
@@ -103,3 +104,28 @@ def test_a_branch(engine: PaimonEngine) -> None:
     assert purge(open_table("rest.shop.b$branch_dev"), LocalEngine()).verified
     assert ours("shop.b$branch_dev") == theirs(engine, "shop.b$branch_dev") == [{"id": at, "v": "x"} for at in range(4)]
     assert len(theirs(engine, "shop.b")) == 10
+
+
+def test_rows_that_the_catalog_hides(engine: PaimonEngine) -> None:
+    """Paimon's readers ask the catalog, and so do we: where it hides rows, the files would show them. Maintenance
+    keeps all rows.
+    """
+    name = "shop.auth"
+    engine.create(name, {"id": "INT", "v": "STRING"}, options={**DV, "query-auth.enabled": "true"})
+    engine.append(name, [(at, "ab"[at % 2]) for at in range(10)])
+    assert delete(open_table(f"rest.{name}"), LocalEngine(), "id = 9").rows_deleted == 1
+    assert ours(name) == theirs(engine, name)
+    engine.restrict(name, ("v", "a"))
+    assert [row["id"] for row in theirs(engine, name)] == [0, 2, 4, 6, 8]
+    with pytest.raises(RefusedError, match="its catalog hides rows from this user"):
+        ours(name)
+    with pytest.raises(RefusedError, match="its catalog hides rows from this user"):
+        delete(open_table(f"rest.{name}"), LocalEngine(), "id = 1")
+    table = open_table(f"rest.{name}")
+    with pytest.raises(RefusedError, match="name the table by its REST catalog"):
+        list(read(open_table(table.uri))[1])
+    assert purge(table, LocalEngine()).verified
+    assert [row["id"] for row in theirs(engine, name)] == [0, 2, 4, 6, 8]
+    engine.restrict(name)
+    assert [row["id"] for row in theirs(engine, name)] == list(range(9))
+    assert ours(name) == theirs(engine, name)

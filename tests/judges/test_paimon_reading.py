@@ -12,9 +12,12 @@ from typing import Any
 
 import pytest
 from paimon_judging import judge_files, judge_rows, opened, our_rows
-from support.paimon_engine import DV, DV64, PaimonEngine
+from support.paimon_engine import DV, DV64, EngineError, PaimonEngine
 
+from dv_maintenance.dml.delete import delete
+from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.errors import RefusedError
+from dv_maintenance.maintenance.execution.apply import purge
 from dv_maintenance.maintenance.health import health
 
 # -- append tables ------------------------------------------------------------------------------------------------
@@ -176,6 +179,102 @@ def test_options_that_say_what_readers_open(
     else:
         assert our_rows(path) == engine.rows(path) == newest
     assert our_rows(path, 3) == newest
+
+
+# -- another branch -----------------------------------------------------------------------------------------------
+
+FALLBACK = {"id": "INT NOT NULL", "pt": "STRING NOT NULL", "v": "STRING"}
+
+
+def with_fallback(engine: PaimonEngine, path: Path, key: list[str], options: dict[str, str]) -> None:
+    """A table of the partitions a, b and c, which reads others from its branch: c, d and e are there."""
+    engine.create(path, FALLBACK, key=key, partition=["pt"], options=options)
+    engine.append(path, [(1, "a", "main"), (2, "b", "main")])
+    engine.tag(path, "then")
+    engine.branch(path, "dev", "then")
+    engine.append(path, [(3, "c", "main")])
+    engine.append(path, [(4, "c", "dev"), (5, "d", "dev"), (6, "e", "dev"), (7, "e", "dev")], branch="dev")
+    engine.alter(path, ("option", "scan.fallback-branch", "dev"))
+
+
+def ids(rows: list[dict[str, Any]]) -> list[int]:
+    return sorted(row["id"] for row in rows)
+
+
+def test_partitions_of_a_fallback_branch(paimon_engine: PaimonEngine, tmp_path: Path) -> None:
+    """A partition is read from the branch if no file of it is opened here. At an older snapshot the branch is read as
+    it was then.
+    """
+    engine, path = paimon_engine, tmp_path / "table"
+    with_fallback(engine, path, [], DV)
+    branch = path / "branch" / "branch-dev"
+    assert ids(judge_rows(engine, path)) == [1, 2, 3, 5, 6, 7]
+    assert ids(judge_rows(engine, path, 1)) == [1, 2]
+    assert delete(opened(branch), LocalEngine(), "id IN (2, 6)").rows_deleted == 2
+    engine.delete(path, lambda row: row["id"] in {1, 3})
+    # Of c, no row is left here, but a file.
+    assert ids(judge_rows(engine, path)) == [2, 5, 7]
+    for where in (("pt", "d"), ("pt", "c"), ("id", 7), ("id", 2)):
+        theirs = [row for row in engine.rows(path, where=where) if row[where[0]] == where[1]]
+        assert [row for row in our_rows(path) if row[where[0]] == where[1]] == theirs
+    engine.alter(path, ("rename", "v", "w"))
+    assert {row["w"] for row in judge_rows(engine, path)} == {"main", "dev"}
+    assert our_rows(path, columns=["w", "id"]) == [{"w": row["w"], "id": row["id"]} for row in our_rows(path)]
+    engine.alter(path, ("add", "n", "INT"))
+    with pytest.raises(EngineError, match="does not have the same row type"):
+        engine.rows(path)
+    with pytest.raises(RefusedError, match="has other columns"):
+        our_rows(path)
+    # Of other columns with the same types, Paimon takes one for another, and its filters do not.
+    engine.alter(path, ("drop", "n"), ("drop", "w"), ("add", "x", "STRING"))
+    assert {row["x"] for row in engine.rows(path)} == {None, "dev"}
+    assert engine.rows(path, where=("x", "dev")) == []
+    with pytest.raises(RefusedError, match="has other columns"):
+        our_rows(path)
+
+
+def test_level_0_is_no_partition(paimon_engine: PaimonEngine, tmp_path: Path) -> None:
+    engine, path = paimon_engine, tmp_path / "table"
+    with_fallback(engine, path, ["pt", "id"], {**DV, "bucket": "1"})
+    for name in ("d", "e"):
+        engine.append(path, [(8, name, "new")], options={"write-only": str(name == "d").lower()})
+    assert ids(judge_rows(engine, path)) == [1, 2, 3, 5, 8]
+
+
+def test_a_fallback_branch_that_is_younger(paimon_engine: PaimonEngine, tmp_path: Path) -> None:
+    engine, path = paimon_engine, tmp_path / "table"
+    engine.create(path, FALLBACK, partition=["pt"], options=DV)
+    for at in (1, 2):
+        engine.append(path, [(at, "a", "main")])
+    engine.tag(path, "then")
+    engine.branch(path, "dev", "then")
+    engine.alter(path, ("option", "scan.fallback-branch", "dev"))
+    assert ids(judge_rows(engine, path, 2)) == [1, 2]
+    with pytest.raises(EngineError, match="out of available snapshotId range"):
+        engine.rows(path, 1)
+    with pytest.raises(RefusedError, match="no snapshot that is as old"):
+        our_rows(path, 1)
+
+
+def test_rows_of_a_fallback_branch_do_not_come_back(paimon_engine: PaimonEngine, tmp_path: Path) -> None:
+    """Where a partition loses its last file, readers take it from the branch: Paimon's own compaction of a deleted
+    partition changes what they see. A purge leaves such files alone, and a delete, which drops them, is refused.
+    """
+    engine, ours, theirs = paimon_engine, tmp_path / "ours", tmp_path / "theirs"
+    for path in (ours, theirs):
+        with_fallback(engine, path, [], DV)
+        engine.append(path, [(9, "b", "main")])
+        engine.delete(path, lambda row: row["id"] in {2, 3})
+        assert ids(engine.rows(path)) == [1, 5, 6, 7, 9]
+    engine.compact(theirs, options={"compaction.delete-ratio-threshold": "0"})
+    assert ids(engine.rows(theirs)) == [1, 4, 5, 6, 7, 9]
+    report = purge(opened(ours), LocalEngine())
+    assert report.verified, report.problems
+    assert {step.partition for step in report.steps} == {"pt=b"}
+    assert any("fallback branch" in each.reason for each in report.left_alone)
+    assert ids(judge_rows(engine, ours)) == [1, 5, 6, 7, 9]
+    with pytest.raises(RefusedError, match="rows of another branch would come back"):
+        delete(opened(ours), LocalEngine(), "id = 1")
 
 
 # -- types --------------------------------------------------------------------------------------------------------

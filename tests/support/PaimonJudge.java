@@ -108,6 +108,7 @@ public class PaimonJudge {
     private final String scratch;
     private final Map staged = new HashMap();
     private Catalog catalog;
+    private Object server;
 
     public PaimonJudge(String scratch) {
         this.scratch = scratch;
@@ -137,7 +138,7 @@ public class PaimonJudge {
         defaults.put("prefix", "paimon");
         defaults.put("warehouse", "wh");
         Class kind = Class.forName("org.apache.paimon.rest.RESTCatalogServer");
-        Object server = kind.getConstructors()[0].newInstance(new Object[] {
+        server = kind.getConstructors()[0].newInstance(new Object[] {
             get(told, "path").asText(),
             new BearTokenAuthProvider(token),
             new ConfigResponse(defaults, new HashMap()),
@@ -153,6 +154,22 @@ public class PaimonJudge {
         catalog = new RESTCatalog(CatalogContext.create(options));
         catalog.createDatabase("shop", true);
         return uri;
+    }
+
+    /** The catalog shows readers only rows whose column has that value; all rows again without "where". */
+    public Object restrict(JsonNode told) throws Exception {
+        Identifier name = Identifier.fromString(get(told, "path").asText());
+        List filters = new ArrayList();
+        if (told.has("where")) {
+            RowType type = table(told).rowType();
+            int column = type.getFieldIndex(get(get(told, "where"), 0).asText());
+            Object wanted = value(type.getTypeAt(column), get(get(told, "where"), 1));
+            filters.add(new PredicateBuilder(type).equal(column, wanted));
+        }
+        server.getClass()
+                .getMethod("setRowFilterAuth", new Class[] {Identifier.class, List.class})
+                .invoke(server, new Object[] {name, filters});
+        return null;
     }
 
     /** What the catalog counts in each partition: its values, rows, files and bytes. */

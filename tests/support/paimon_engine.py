@@ -87,6 +87,10 @@ class PaimonEngine:
         """
         return str(self._call("serve", warehouse, token=token))
 
+    def restrict(self, table: str, where: tuple[str, Any] | None = None) -> None:
+        """Let the REST catalog show readers only rows with a value in a column; by default all rows."""
+        self._call("restrict", table, where=plain(where))
+
     def counted(self, table: str) -> dict[str, tuple[int, int, int]]:
         """What the REST catalog counts in each partition, by its name: rows, files, bytes."""
         found = self._call("counted", table)
@@ -181,13 +185,14 @@ class PaimonEngine:
         *,
         kinds: Iterable[str] | None = None,
         options: Mapping[str, str] | None = None,
+        branch: str | None = None,
     ) -> None:
         """Rows as sequences of values, in a commit; of a primary-key table upserts, or ``kinds`` as ``-D``. Such a
         table is compacted on the way unless the options say ``write-only``.
         """
         if kinds is not None:
             rows = [[kind, *row] for kind, row in zip(kinds, rows, strict=True)]
-        self._call("write", table, rows=plain(list(rows)), kinds=kinds and True, options=options)
+        self._call("write", table, rows=plain(list(rows)), kinds=kinds and True, options=options, branch=branch)
 
     def stage_append(
         self, table: Path | str, rows: Iterable[Sequence[Any]], *, options: Mapping[str, str] | None = None

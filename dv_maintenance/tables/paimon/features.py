@@ -95,6 +95,11 @@ class Options:
         return "" if strategy == "none" or not self.values.get("data-file.external-paths") else strategy
 
     @property
+    def fallback_branch(self) -> str | None:
+        """The branch from which readers take the partitions that are not in this one."""
+        return self.values.get("scan.fallback-branch", "").strip() or None
+
+    @property
     def data_folder(self) -> str:
         return self.values.get("data-file.path-directory", "").strip("/")
 
@@ -144,10 +149,6 @@ def check_rows_readable(schema: Schema, table: str, version: int) -> None:
         )
     elif found := next((name for name in _OTHER_READS if options.primary_key and options.flag(name)), None):
         reason = f"a primary-key table with {found} is read differently, which this release does not support"
-    elif schema.options.get("scan.fallback-branch"):
-        reason = "missing partitions are read from another branch (scan.fallback-branch)"
-    elif options.flag("query-auth.enabled"):
-        reason = "its catalog decides which rows a reader may see (query-auth.enabled)"
     if reason:
         raise RefusedError(reason, table=table, version=version, next_step=_NEXT)
     blobs = [each.name for each in schema.fields if each.type.root == "BLOB"]

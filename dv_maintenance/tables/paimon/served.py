@@ -28,11 +28,15 @@ class ServedTable:
     submit : asks the server for a snapshot, given its content and :func:`statistics`; whether it made one.
 
         Raises StorageDeniedError if none was made, StorageUnavailableError if that is unknown.
+    hides : what the server hides of these columns from the user, "" for nothing. Asked if ``query-auth.enabled``.
+
+        Raises StorageDeniedError if the user may not read them.
     """
 
     name: str
     identity: str
     submit: Callable[[Mapping[str, Any], Sequence[Mapping[str, Any]]], bool] = field(repr=False, compare=False)
+    hides: Callable[[Sequence[str]], str] = field(repr=False, compare=False)
 
 
 class Target(NamedTuple):

@@ -22,7 +22,7 @@ from dv_maintenance.tables.paimon.log.refs import tagged
 from dv_maintenance.tables.paimon.log.schema import Schema, newest_schema, read_schema
 from dv_maintenance.tables.paimon.log.snapshots import SnapshotFile, load_snapshot_file
 from dv_maintenance.tables.paimon.rows.evolution import anchors, grouped
-from dv_maintenance.tables.paimon.rows.files import counted, files_table, match, visible
+from dv_maintenance.tables.paimon.rows.files import counted, emptied, files_table, match, visible
 from dv_maintenance.tables.paimon.rows.partitions import Partition, Partitions
 from dv_maintenance.tables.paimon.rows.warnings import (
     index_garbage,
@@ -56,6 +56,7 @@ class PaimonSnapshot(Snapshot):
     dangling : DVs of files that are not live, which no reader applies.
     layout : where the schemas of older files are, which are read when they are asked for.
     elsewhere : the table's options with which readers open something else; empty for a version that was asked for.
+    by_version : whether the snapshot was asked for by its number.
     """
 
     layout: Layout = field(repr=False)
@@ -68,6 +69,7 @@ class PaimonSnapshot(Snapshot):
     partitions: tuple[Partition, ...] = field(repr=False)
     dangling: tuple[DvEntry, ...] = ()
     elsewhere: Mapping[str, str] = field(default_factory=dict)
+    by_version: bool = False
 
     @property
     def bytes(self) -> int:
@@ -103,7 +105,11 @@ class PaimonSnapshot(Snapshot):
                 found = row_id_ranges.barred(self)
             else:
                 found = rewrite_tasks.barred(self.layout, self)
-            self.derived["barred"] = found
+            # A file has one reason at most.
+            last = emptied(self.files, self.options)
+            for mask in last.values():
+                found = {reason: each & ~mask for reason, each in found.items() if (each & ~mask).any()}
+            self.derived["barred"] = {**found, **last}
         return self.derived["barred"]  # type: ignore[no-any-return]
 
     @property
@@ -195,6 +201,7 @@ def load_snapshot(
         partitions=tuple(partitions.found),
         dangling=matched.dangling,
         elsewhere=elsewhere,
+        by_version=version is not None,
     )
 
 

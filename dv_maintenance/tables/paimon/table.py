@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.paimon import file_log, fsck, writable
     from dv_maintenance.tables.paimon.commit import deletes, rewrites
     from dv_maintenance.tables.paimon.log import history, refs, snapshots
-    from dv_maintenance.tables.paimon.rows import rewrite_tasks, skipping, tasks
+    from dv_maintenance.tables.paimon.rows import reading, rewrite_tasks, skipping, tasks
     from dv_maintenance.tables.paimon.snapshot import PaimonSnapshot
     from dv_maintenance.tables.paimon.vacuum import run
     from dv_maintenance.tables.paimon.verbs import engine_sql
@@ -38,7 +38,9 @@ else:
     file_log, fsck, writable = deferred(__package__, "file_log", "fsck", "writable")
     deletes, rewrites = deferred(f"{__package__}.commit", "deletes", "rewrites")
     history, refs, snapshots = deferred(f"{__package__}.log", "history", "refs", "snapshots")
-    rewrite_tasks, skipping, tasks = deferred(f"{__package__}.rows", "rewrite_tasks", "skipping", "tasks")
+    reading, rewrite_tasks, skipping, tasks = deferred(
+        f"{__package__}.rows", "reading", "rewrite_tasks", "skipping", "tasks"
+    )
     (run,) = deferred(f"{__package__}.vacuum", "run")
     (engine_sql,) = deferred(f"{__package__}.verbs", "engine_sql")
 
@@ -114,11 +116,14 @@ class PaimonTable(NumberedVersions, DeletesOnly):
         if operation == "vacuum":
             self._check_unserved()
             return run.check_cleanable(self.layout)
+        if operation == "delete":
+            reading.check_authorized(self.server, snapshot, snapshot.schema.names)
         return writable.check_writable(self.layout, snapshot, operation)
 
     engine_only_reason = refusal_of_rewrites
 
     scan_tasks = _of_layout(tasks.scan_tasks)
+    read_tasks = _of_target(reading.read_tasks)
     rewrite_tasks = _of_layout(rewrite_tasks.rewrite_tasks)
     commit = _of_target(rewrites.commit_replacements)
     may_match = _of_layout(skipping.may_match)

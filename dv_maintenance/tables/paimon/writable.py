@@ -111,6 +111,8 @@ def _reasons(snapshot: PaimonSnapshot, operation: str) -> Iterator[str]:
         yield f"whether searches by its indexes stay right is unknown ({', '.join(sorted(kinds))})"
     if moves:
         yield from why_not_written(snapshot)
+    if operation == "delete" and options.fallback_branch:
+        yield "rows of another branch would come back where a partition loses its last file (scan.fallback-branch)"
     if operation == "delete" and not options.deletion_vectors:
         yield "deletion vectors are not enabled (deletion-vectors.enabled)"
 

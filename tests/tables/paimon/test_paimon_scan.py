@@ -265,7 +265,7 @@ def test_partition_values_are_constants(tmp_path: Path, type: str, value: Any) -
         ({"id": "INT", "t": "TIMESTAMP(9)"}, {}, "nanoseconds"),
         ({"id": "INT", "t": "BLOB"}, {}, "blobs"),
         ({"id": "INT", "t": {"type": "VECTOR", "element": "FLOAT", "length": 2}}, {}, "vectors"),
-        ({"id": "INT"}, {"scan.fallback-branch": "b"}, "another branch"),
+        ({"id": "INT"}, {"scan.fallback-branch": "b"}, "fallback branch b does not exist"),
         ({"id": "INT"}, {"query-auth.enabled": "true"}, "catalog"),
     ],
 )

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from dv_maintenance.dv import DeletionVector, paimon
 from dv_maintenance.errors import DamagedDeletionVectorError
-from dv_maintenance.files.arrays import int64s, integer, strings, text
+from dv_maintenance.files.arrays import combined, flags, int64s, integer, strings, text
 from dv_maintenance.storage import plain_uri
 from dv_maintenance.tables.model import FILES_SCHEMA
 from dv_maintenance.tables.paimon.features import POSTPONE_BUCKET, Options
@@ -76,6 +76,19 @@ def visible(files: pa.Table, options: Options) -> pa.BooleanArray:
     """
     seen = pc.not_equal(files["bucket"], integer(POSTPONE_BUCKET))
     return pc.and_(seen, pc.greater(files["level"], integer(0))) if options.hides_level_0 else seen
+
+
+def emptied(files: pa.Table, options: Options) -> dict[str, Any]:
+    """Why files of partitions without live rows must stay, see ``Snapshot.barred``: where readers take partitions from
+    a fallback branch, a partition that lost its last file would have rows again.
+    """
+    if options.fallback_branch is None:
+        return {}
+    sums = files.group_by("partition_code").aggregate([("physical_rows", "sum"), ("deleted_rows", "sum")])
+    bare = sums.filter(pc.equal(sums["physical_rows_sum"], sums["deleted_rows_sum"]))["partition_code"]
+    mask = flags(pc.is_in(files["partition_code"], value_set=combined(bare)))
+    reason = "its partition has no live rows: without files, readers would take it from the fallback branch"
+    return {f"{reason} (scan.fallback-branch)": mask} if mask.any() else {}
 
 
 def match(entries: pa.Table, dvs: Sequence[DvEntry], bearers: pa.BooleanArray | None = None) -> Matched:
