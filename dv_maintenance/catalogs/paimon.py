@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 from urllib.parse import quote, urlencode
@@ -20,11 +21,13 @@ from dv_maintenance.catalogs.kinds import CatalogSettings
 from dv_maintenance.catalogs.named import found, in_schemas, left_alone, schema_in, table_in
 from dv_maintenance.catalogs.server import Refusal, text
 from dv_maintenance.errors import (
+    RefusedError,
     StorageDeniedError,
     StorageUnavailableError,
     TableNotFoundError,
     UnsupportedFeatureError,
 )
+from dv_maintenance.remedies import Remedy, run
 from dv_maintenance.storage import Storage, plain_uri
 from dv_maintenance.tables.paimon.served import ServedTable
 from dv_maintenance.tables.registry import Location, NamedTable, known_format
@@ -160,13 +163,20 @@ def _served(
             next_step="read the table with an engine that asks the catalog",
         )
     identity = text(body, "id")
-    named = f"{path}{_quoted(f'$branch_{branch}')}" if branch else path
+    named = _of_branch(path, branch)
     return place, ServedTable(
         name,
         identity,
         partial(_submit, name, settings, f"{named}/commit", identity),
         partial(_hidden, name, settings, f"{named}/auth"),
+        partial(_branches, name, settings, path),
+        partial(_snapshots, name, settings, path),
+        partial(_consumers, name, settings, path),
     )
+
+
+def _of_branch(path: str, branch: str | None) -> str:
+    return f"{path}{_quoted(f'$branch_{branch}')}" if branch else path
 
 
 def _submit(
@@ -198,6 +208,55 @@ def _hidden(name: str, settings: Settings, url: str, columns: Sequence[str]) -> 
     return " and ".join(what for what, rule in rules.items() if rule)
 
 
+def _branches(name: str, settings: Settings, path: str) -> list[str]:
+    """See ``ServedTable.branches``."""
+    with _said(name, "branches"):
+        return [str(each) for each in _all(name, settings, f"{path}/branches", "branches")]
+
+
+def _snapshots(name: str, settings: Settings, path: str, branch: str | None) -> dict[str, Mapping[str, Any]]:
+    """See ``ServedTable.snapshots``."""
+    url, found = _of_branch(path, branch), {}
+    with _said(name, "snapshots"):
+        for each in _all(name, settings, f"{url}/snapshots", "snapshots"):
+            found[f"snapshot/snapshot-{each['id']}"] = each
+    with _said(name, "tags"):
+        for tag in _all(name, settings, f"{url}/tags", "tags"):
+            try:
+                answer = server.request(name, f"{url}/tags/{_quoted(str(tag))}", token=settings.token)
+            except Refusal as refusal:
+                if refusal.status != 404:
+                    raise
+                continue  # it was deleted meanwhile
+            found[f"tag/tag-{tag}"] = answer["snapshot"]
+    return found
+
+
+def _consumers(name: str, settings: Settings, path: str, branch: str | None) -> dict[str, int]:
+    """See ``ServedTable.consumers``."""
+    with _said(name, "consumers"):
+        found = _all(name, settings, f"{_of_branch(path, branch)}/consumers", "consumers")
+        return {str(each["consumerId"]): int(each["nextSnapshot"]) for each in found}
+
+
+@contextmanager
+def _said(name: str, what: str) -> Iterator[None]:
+    """The answer is complete, or an error says that it is not."""
+    try:
+        yield
+    except (Refusal, KeyError, TypeError, ValueError) as error:
+        why = str(error) if isinstance(error, Refusal) else "the answer is not understood"
+        raise RefusedError(
+            f"{name}: its REST catalog does not say which {what} it has ({why}), and a vacuum must keep their files",
+            next_step=Remedy("let Paimon do it: {}", (run("engine-sql", f"{name} vacuum"),)),
+        ) from None
+
+
+def _all(name: str, settings: Settings, url: str, key: str) -> list[Any]:
+    """What all pages list. An empty list may be null, but not missing: that is another server's answer."""
+    return [each for body in _bodies(name, settings, url) for each in body[key] or ()]
+
+
 def _number(newest: Any) -> int:
     """Of a snapshot; 0 for none. The server wraps it in statistics."""
     inner = newest.get("snapshot", newest) if isinstance(newest, Mapping) else None
@@ -225,10 +284,19 @@ def _base(name: str, settings: Settings) -> str:
 
 
 def _pages(name: str, settings: Settings, url: str, key: str) -> Iterator[Any]:
+    try:
+        for body in _bodies(name, settings, url):
+            yield from body.get(key) or ()
+    except Refusal as refusal:
+        raise server.failed(name, refusal, _NEEDS, "database") from None
+
+
+def _bodies(name: str, settings: Settings, url: str) -> Iterator[dict[str, Any]]:
+    """The answers, page by page. Raises Refusal."""
     more: dict[str, str] = {}
     while True:
-        body = _ask(name, settings, f"{url}?{urlencode(more)}", what="database")
-        yield from body.get(key) or ()
+        body = server.request(name, f"{url}?{urlencode(more)}", token=settings.token)
+        yield body
         following = text(body, "nextPageToken")
         if not following or following == more.get("pageToken"):
             return

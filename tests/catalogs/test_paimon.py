@@ -20,6 +20,7 @@ from dv_maintenance.catalogs.paimon import Settings, listed, located
 from dv_maintenance.cli import main
 from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.errors import (
+    DamagedTableError,
     DvMaintenanceError,
     RefusedError,
     StorageDeniedError,
@@ -31,8 +32,10 @@ from dv_maintenance.errors import (
 from dv_maintenance.maintenance.execution.apply import purge
 from dv_maintenance.maintenance.health import health
 from dv_maintenance.maintenance.read import read
+from dv_maintenance.maintenance.vacuum import vacuum
 from dv_maintenance.tables import open_table
 from dv_maintenance.tables.find import FoundTable
+from dv_maintenance.tables.guard import VacuumRequest
 from dv_maintenance.testing.catalogs import CatalogCase, CatalogContract
 
 TOKEN = "token-of-the-test"
@@ -157,6 +160,7 @@ class Double:
     commits : the requests, in order.
     before : is called before the next commit is looked at.
     lost : answers of the next commits that get lost, after they are done.
+    told : what it lists of the main branch. tags : their snapshots.
     """
 
     def __init__(self, place: Path) -> None:
@@ -164,6 +168,8 @@ class Double:
         self.commits: list[Any] = []
         self.before: list[Callable[[], object]] = []
         self.lost = 0
+        self.told: dict[str, Any] = {"snapshots": [], "tags": None, "branches": None, "consumers": []}
+        self.tags: dict[str, Any] = {}
         self.snapshot: Any = {"snapshot": {"snapshot": {"id": self.newest}, "recordCount": 1}}
 
     @property
@@ -188,6 +194,10 @@ class Double:
                 return 200, self.snapshot
             case "/tables/orders/commit" if request.method == "POST":
                 return self.committed(request.object)
+            case told if (key := told.removeprefix("/tables/orders/")) in self.told:
+                return 200, self.page(key, int(request.query.get("pageToken", 0)))
+            case told if (tag := told.removeprefix("/tables/orders/tags/")) in self.tags:
+                return 200, {"tagName": tag, "snapshot": self.tags[tag], "tagCreateTime": None}
             case "/table-details":
                 if "pageToken" not in request.query:
                     return 200, {"tableDetails": [orders], "nextPageToken": "two"}
@@ -195,6 +205,13 @@ class Double:
             case "/v1/p/databases":
                 return 200, {"databases": ["shop"]}
         return 404, {"message": "not there", "code": 404, "resourceType": "TABLE"}
+
+    def page(self, key: str, at: int) -> dict[str, Any]:
+        """A list of lists is told in pages."""
+        found = self.told[key]
+        if not found or not isinstance(found[0], list):
+            return {key: found}
+        return {key: found[at], "nextPageToken": str(at + 1) if at + 1 < len(found) else None}
 
     def committed(self, asked: Any) -> tuple[int, Any]:
         if self.before:
@@ -258,11 +275,98 @@ def test_a_table_of_a_server_is_changed_through_it(
     rows = double.commits[1]["snapshot"]["deltaRecordCount"]
     assert (sums["spec"], sums["recordCount"]) == ({}, rows)
     assert rows < 0
+    double.told = {}
     assert main(["vacuum", "rest.shop.orders"]) == 3
     assert main(["vacuum", "rest.shop.orders", "--dry-run"]) == 3
     shown = capsys.readouterr()
-    assert "which snapshots it has is for its REST catalog to say" in shown.out + shown.err
+    assert "its REST catalog does not say which branches it has (not there)" in shown.out + shown.err
+    assert "dvm engine-sql rest.shop.orders vacuum" in shown.out + shown.err
     assert TOKEN not in shown.out + shown.err
+
+
+AT_ONCE = VacuumRequest(retention=0, allow_short_retention=True)
+
+
+@pytest.fixture
+def history(server: Answers, double: Double) -> list[dict[str, Any]]:
+    """The snapshots of the table, oldest first: all but the newest may expire. The files that the first one needs are
+    needed by no later one.
+    """
+    schema = max((double.place / "schema").iterdir())
+    body = json.loads(schema.read_text())
+    body["options"]["snapshot.num-retained.min"] = "1"
+    schema.write_text(json.dumps(body))
+    shutil.rmtree(double.place / "tag", ignore_errors=True)
+    shutil.rmtree(double.place / "branch", ignore_errors=True)
+    assert purge(open_table("rest.shop.orders"), LocalEngine()).verified
+    numbers = sorted(int(each.name[9:]) for each in (double.place / "snapshot").glob("snapshot-*"))
+    return [json.loads((double.place / "snapshot" / f"snapshot-{n}").read_text()) for n in numbers]
+
+
+def oldest_readable(double: Double, body: dict[str, Any]) -> bool:
+    """Whether every file of the snapshot is still there."""
+    place = double.place / "snapshot" / f"snapshot-{body['id']}"
+    place.write_text(json.dumps(body))
+    snapshot = open_table(str(double.place)).snapshot(body["id"])
+    try:
+        return all((double.place / path).is_file() for path in snapshot.files["path"].to_pylist())
+    finally:
+        place.unlink()
+
+
+def test_what_the_server_forgets_expires(history: list[dict[str, Any]], double: Double) -> None:
+    assert len(history) > 2
+    assert vacuum(open_table("rest.shop.orders"), AT_ONCE).deleted
+    assert [each.name for each in (double.place / "snapshot").glob("snapshot-*")] == [f"snapshot-{double.newest}"]
+    with pytest.raises(DamagedTableError):
+        oldest_readable(double, history[0])
+
+
+@pytest.mark.parametrize("told", ["tag", "snapshot", "pages"])
+def test_what_only_the_server_names_is_kept(history: list[dict[str, Any]], double: Double, told: str) -> None:
+    """A tag that is in no file, and snapshots that it goes on to list when their files have expired."""
+    if told == "snapshot":
+        double.told["snapshots"] = history
+    else:
+        double.told |= {"tags": ["an old/one"] if told == "tag" else [["x"], ["an old/one"]]}
+        double.tags = {"an old/one": history[0]}
+    ids_before = ids()
+    report = vacuum(open_table("rest.shop.orders"), AT_ONCE)
+    assert report.expired.kept["in a snapshot or tag that only its REST catalog names"]
+    assert [each.name for each in (double.place / "snapshot").glob("snapshot-*")] == [f"snapshot-{double.newest}"]
+    assert oldest_readable(double, history[0])
+    assert ids() == ids_before
+
+
+def test_a_consumer_of_the_server_holds_its_snapshot(history: list[dict[str, Any]], double: Double) -> None:
+    third = history[2]["id"]
+    double.told["consumers"] = [{"consumerId": "stream", "nextSnapshot": third}]
+    vacuum(open_table("rest.shop.orders"), AT_ONCE)
+    left = {int(each.name[9:]) for each in (double.place / "snapshot").glob("snapshot-*")}
+    assert left == set(range(third, double.newest + 1))
+
+
+@pytest.mark.parametrize(
+    ("told", "why"),
+    [
+        ({"tags": ["gone"]}, ""),
+        ({"tags": None, "branches": ["dev"]}, "names the branch dev, of which the table has no files"),
+        ({"snapshots": [{}]}, r"which snapshots it has \(the answer is not understood\)"),
+        ({"consumers": [{"consumerId": "c"}]}, "which consumers it has"),
+        ({"snapshots": [{"id": 1, "newField": "manifest-00000000-0000-0000-0000-000000000000-0"}]}, "newField"),
+    ],
+)
+def test_answers_that_are_not_understood_end_a_vacuum(
+    history: list[dict[str, Any]], double: Double, told: dict[str, Any], why: str
+) -> None:
+    double.told |= told
+    if not why:  # the tag was deleted between two answers
+        assert vacuum(open_table("rest.shop.orders"), AT_ONCE).deleted
+        return
+    before = sorted(double.place.rglob("*"))
+    with pytest.raises((RefusedError, UnsupportedFeatureError), match=why):
+        vacuum(open_table("rest.shop.orders"), AT_ONCE)
+    assert sorted(double.place.rglob("*")) == before
 
 
 def test_a_server_is_told_of_every_partition(golden_copy: Callable[[str], Path], catalogs: Callable[..., None]) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from support.paimon_engine import DV, PaimonEngine
+from support.paimon_engine import DV, EngineError, PaimonEngine
 from support.places import PAIMON, PAIMON_REST
 
 from dv_maintenance.dml.delete import delete
@@ -17,13 +17,16 @@ from dv_maintenance.errors import RefusedError
 from dv_maintenance.maintenance.execution.apply import maintain, purge
 from dv_maintenance.maintenance.planning.policy import Policy
 from dv_maintenance.maintenance.read import read
+from dv_maintenance.maintenance.vacuum import vacuum
 from dv_maintenance.tables import open_table
+from dv_maintenance.tables.guard import VacuumRequest
 from dv_maintenance.testing.history import InterferingEngine
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 TOKEN = "token-of-the-test"
+AT_ONCE = VacuumRequest(retention=0, allow_short_retention=True)
 
 
 @pytest.fixture(scope="module")
@@ -129,3 +132,29 @@ def test_rows_that_the_catalog_hides(engine: PaimonEngine) -> None:
     engine.restrict(name)
     assert [row["id"] for row in theirs(engine, name)] == list(range(9))
     assert ours(name) == theirs(engine, name)
+
+
+def test_vacuum_asks_the_server(engine: PaimonEngine) -> None:
+    """Snapshots expire as with Paimon's own expiry; a tag and a branch of the server are kept, and readable."""
+    name = "shop.vacuumed"
+    engine.create(name, {"id": "INT"}, options=DV | {"snapshot.num-retained.min": "1"})
+    for at in range(5):
+        engine.append(name, [(at,)])
+        if at == 1:
+            engine.tag(name, "kept")
+            engine.branch(name, "dev", "kept")
+    engine.delete(name, lambda row: row["id"] < 3)
+    assert purge(open_table(f"rest.{name}"), LocalEngine()).verified
+    rows = theirs(engine, name)
+    assert vacuum(open_table(f"rest.{name}"), AT_ONCE).deleted
+    assert (theirs(engine, name), ours(name)) == (rows, rows)
+    assert engine.rows(name, tag="kept") == engine.rows(f"{name}$branch_dev") == [{"id": 0}, {"id": 1}]
+    assert engine.version(name) == 7
+    with pytest.raises(EngineError):
+        engine.rows(name, 6)
+    engine.append(name, [(9,)])
+    assert engine.compact(name, options={"compaction.min.file-num": "2"})
+    assert engine.expire(name)
+    assert len(theirs(engine, name)) == len(rows) + 1
+    vacuum(open_table(f"rest.{name}$branch_dev"), AT_ONCE)
+    assert engine.rows(f"{name}$branch_dev") == [{"id": 0}, {"id": 1}]

@@ -31,12 +31,20 @@ class ServedTable:
     hides : what the server hides of these columns from the user, "" for nothing. Asked if ``query-auth.enabled``.
 
         Raises StorageDeniedError if the user may not read them.
+    branches : names of the branches that the server knows.
+    snapshots : the snapshots and tags of a branch, ``None`` for the main one, by their names in its folder.
+    consumers : the snapshot that each consumer of a branch reads next.
+
+        These three raise RefusedError if the server does not say.
     """
 
     name: str
     identity: str
     submit: Callable[[Mapping[str, Any], Sequence[Mapping[str, Any]]], bool] = field(repr=False, compare=False)
     hides: Callable[[Sequence[str]], str] = field(repr=False, compare=False)
+    branches: Callable[[], Sequence[str]] = field(repr=False, compare=False)
+    snapshots: Callable[[str | None], Mapping[str, Mapping[str, Any]]] = field(repr=False, compare=False)
+    consumers: Callable[[str | None], Mapping[str, int]] = field(repr=False, compare=False)
 
 
 class Target(NamedTuple):

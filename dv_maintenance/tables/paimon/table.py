@@ -7,9 +7,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from dv_maintenance.errors import DvMaintenanceError, RefusedError
-from dv_maintenance.remedies import Remedy
-from dv_maintenance.remedies import run as run_verb
+from dv_maintenance.errors import DvMaintenanceError
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables.binding import Receiver, deferred
 from dv_maintenance.tables.guard import VACUUM_DEFAULTS, VacuumRequest
@@ -114,7 +112,6 @@ class PaimonTable(NumberedVersions, DeletesOnly):
     def check_writable(self, snapshot: PaimonSnapshot, operation: str) -> None:
         self.place.fence.check_open()
         if operation == "vacuum":
-            self._check_unserved()
             return run.check_cleanable(self.layout)
         if operation == "delete":
             reading.check_authorized(self.server, snapshot, snapshot.schema.names)
@@ -139,16 +136,7 @@ class PaimonTable(NumberedVersions, DeletesOnly):
         return retention_of(snapshot.properties, self.uri, None, allow_short=False).kept_for
 
     def vacuum(self, request: VacuumRequest = VACUUM_DEFAULTS) -> VacuumReport:
-        self._check_unserved()
-        return run.vacuum(self.place, request)
-
-    def _check_unserved(self) -> None:
-        if self.server is not None:
-            raise RefusedError(
-                "no vacuum of this table: which snapshots it has is for its REST catalog to say",
-                table=self.uri,
-                next_step=Remedy("let Paimon do it: {}", (run_verb("engine-sql", f"{self.server.name} vacuum"),)),
-            )
+        return run.vacuum(self.target, request)
 
     def undelete(self, *, since: int | None = None, until: int | None = None, dry_run: bool = False) -> UndeleteReport:
         from dv_maintenance.tables.paimon.vacuum.undelete import PaimonUndeleteRules

@@ -17,6 +17,7 @@ from dv_maintenance.tables.paimon.vacuum.holders import Branch, Holders, Ref, ch
 from dv_maintenance.tables.paimon.vacuum.retention import Retention
 
 TAGGED: Final = "in a tagged snapshot"
+SERVED: Final = "in a snapshot or tag that only its REST catalog names"
 BRANCHED: Final = "in another branch"
 CHANGELOG: Final = "in a changelog that outlives its snapshot"
 
@@ -65,7 +66,7 @@ class Terms:
     def shown(self, holders: Holders) -> int | None:
         """See ``expiry.oldest_shown``."""
         own = holders.branches[self.layout.branch]
-        return oldest_shown(self.options, _stamps(own), own.tags)
+        return oldest_shown(self.options, _stamps(own), own.tags.keys() | own.served.keys())
 
     def first_kept(self, holders: Holders) -> int:
         return first_kept(_stamps(holders.branches[self.layout.branch]), self.rules, self.holds(holders))
@@ -120,6 +121,7 @@ class Decision:
             if number not in expired:
                 yield ref, why.get(number, expiry.RECENT)
         yield from ((ref, TAGGED) for ref in own.tags.values())
+        yield from ((ref, SERVED) for branch in self.holders.branches.values() for ref in branch.served.values())
         for name, branch in self.holders.branches.items():
             if name != self.terms.layout.branch:
                 yield from ((ref, BRANCHED) for ref in (*branch.snapshots.values(), *branch.tags.values()))

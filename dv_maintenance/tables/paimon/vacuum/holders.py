@@ -74,11 +74,14 @@ class Ref:
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """The references of one branch: ``snapshots`` and ``changelogs`` by id, oldest first; ``tags`` by name."""
+    """The references of one branch: ``snapshots`` and ``changelogs`` by id, oldest first; ``tags`` by name; ``served``,
+    by name what only the server of a REST catalog names.
+    """
 
     snapshots: Mapping[int, Ref]
     tags: Mapping[str, Ref] = field(default_factory=dict)
     changelogs: Mapping[int, Ref] = field(default_factory=dict)
+    served: Mapping[str, Ref] = field(default_factory=dict)
 
     @property
     def newest(self) -> int:
@@ -259,10 +262,16 @@ def read_ref(layout: Layout, path: str, number: int) -> Ref:
 
 
 def _ref(layout: Layout, path: str, number: int | None) -> Ref:
-    document, data = _document(layout, path)
+    found = parsed_ref(layout, path, _content(layout, path))
+    if number is not None and found.id != number:
+        raise Document(layout.uri, path, {}).damaged(f"it holds snapshot {found.id}")
+    return found
+
+
+def parsed_ref(layout: Layout, path: str, data: bytes) -> Ref:
+    """The snapshot or tag of this content. Raises DamagedTableError, UnsupportedFeatureError."""
+    document = _document(layout, path, data)
     file = parse_snapshot(document)
-    if number is not None and file.id != number:
-        raise document.damaged(f"it holds snapshot {file.id}")
     return Ref(
         path,
         file.id,
@@ -280,7 +289,8 @@ def _ref(layout: Layout, path: str, number: int | None) -> Ref:
 def _changelog(layout: Layout, number: int, deltas: bool) -> Ref:
     """Read a changelog. It need not name all lists of its snapshot."""
     path = layout.changelog(number)
-    document, data = _document(layout, path)
+    data = _content(layout, path)
+    document = _document(layout, path, data)
     base, delta, changelog, index, statistics = (
         document.optional_file_name(name)
         for name in ("baseManifestList", "deltaManifestList", "changelogManifestList", "indexManifest", "statistics")
@@ -299,11 +309,14 @@ def _changelog(layout: Layout, number: int, deltas: bool) -> Ref:
     return Ref(path, number, timestamp, base, delta, changelog, index, statistics, sizes, data, True, deltas)
 
 
-def _document(layout: Layout, path: str) -> tuple[Document, bytes]:
+def _content(layout: Layout, path: str) -> bytes:
     try:
-        data = layout.storage.get(path)
+        return layout.storage.get(path)
     except FileNotFoundError:
         raise _VanishedError(f"{path} vanished") from None
+
+
+def _document(layout: Layout, path: str, data: bytes) -> Document:
     document = Document.parse(layout.uri, path, data)
     unknown = [key for key, value in document.body.items() if key not in _KNOWN and _may_name_files(value)]
     if unknown:
@@ -313,7 +326,7 @@ def _document(layout: Layout, path: str) -> tuple[Document, bytes]:
             table=layout.uri,
             next_step="use a newer release of this tool, or CALL sys.expire_snapshots and sys.remove_orphan_files",
         )
-    return document, data
+    return document
 
 
 def _sizes(document: Document) -> dict[str, int]:

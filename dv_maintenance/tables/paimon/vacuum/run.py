@@ -46,7 +46,8 @@ process can lose a file:
   orphans.
 
 If the newest snapshot that was read is rolled back or replaced during the run, the run stops and reports what it has
-done. The files of a table do not show whether a REST catalog owns it. Run Paimon's own procedures for such a table.
+done. The files of a table do not show whether a REST catalog owns it: name such a table by its catalog, whose server is
+then asked for snapshots, tags, branches and consumers, each time that the references are read (``served``).
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from dv_maintenance.errors import ConflictError, DvMaintenanceError, RefusedError
 from dv_maintenance.storage import FileInfo, Storage
@@ -70,6 +71,7 @@ from dv_maintenance.tables.paimon.vacuum.reached import Reached, external_roots,
 from dv_maintenance.tables.paimon.vacuum.references import Named, ReferenceReader
 from dv_maintenance.tables.paimon.vacuum.removal import ROLLED_BACK, Removal
 from dv_maintenance.tables.paimon.vacuum.retention import Retention, retention_of
+from dv_maintenance.tables.paimon.vacuum.served import with_served
 from dv_maintenance.tables.paimon.vacuum.verification import verify
 from dv_maintenance.tables.parallel import in_parallel
 from dv_maintenance.tables.reach.needed import pinned
@@ -78,6 +80,9 @@ from dv_maintenance.tables.reports import VacuumReport
 from dv_maintenance.tables.vacuum import Plan, Sweep, run
 from dv_maintenance.units import count
 
+if TYPE_CHECKING:
+    from dv_maintenance.tables.paimon.served import ServedTable, Target
+
 LEFT: Final = "kept as the changelog of a snapshot that expires"
 YOUNG: Final = "in no snapshot, but young: a writer may be about to commit"
 FOREIGN: Final = "not named like a file of Paimon's, or readable only by Paimon"
@@ -85,11 +90,11 @@ NO_SNAPSHOT: Final = "in a table without a snapshot: what a writer is about to c
 _ATTEMPTS: Final = 3  # number of plans before a run gives up because of concurrent changes
 
 
-def vacuum(storage: Storage, request: VacuumRequest = VACUUM_DEFAULTS) -> VacuumReport:
+def vacuum(target: Target, request: VacuumRequest = VACUUM_DEFAULTS) -> VacuumReport:
     """Delete snapshots that were superseded before the retention began, files that only they needed, and old files that
     nothing needs.
 
-    storage : storage of the table, or of a branch. For a branch, only its own snapshots expire.
+    target : the table, or a branch. For a branch, only its own snapshots expire.
     request : its retention is by default the table's ``snapshot.time-retained``, or an hour. ``lite`` only expires
         snapshots with their files, without a listing.
 
@@ -109,7 +114,7 @@ def vacuum(storage: Storage, request: VacuumRequest = VACUUM_DEFAULTS) -> Vacuum
         read.
     StorageError : some files could not be deleted; the message says how many were.
     """
-    layout = table_layout(storage)
+    layout = table_layout(target.place)
     request.guard.refuse_streams(
         "Paimon", table=layout.uri, next_step="give streaming readers a consumer-id: it is respected"
     )
@@ -121,7 +126,7 @@ def vacuum(storage: Storage, request: VacuumRequest = VACUUM_DEFAULTS) -> Vacuum
         shown = Options(schema.options, bool(schema.primary_keys)).elsewhere(layout.branch)
         terms = Terms(layout, retention, now, frozenset(request.guard.versions), shown)
         try:
-            return run(_Rules(terms, schema, request), request.guard, dry_run=request.dry_run, now=now)
+            return run(_Rules(terms, schema, request, target.server), request.guard, dry_run=request.dry_run, now=now)
         except MovedError as error:
             if attempts == _ATTEMPTS:
                 raise error.final from error
@@ -161,6 +166,7 @@ class _Rules:
     terms: Terms
     schema: Schema
     request: VacuumRequest
+    server: ServedTable | None = None
     version: int = 0
     listed: list[tuple[FileInfo, KnownFile]] = field(default_factory=list)
     decision: Decision = field(init=False)
@@ -171,6 +177,10 @@ class _Rules:
 
     def __post_init__(self) -> None:
         self.reached = Reached(ReferenceReader(self.layout, self.schema))
+
+    def holders(self, before: Holders | None = None) -> Holders:
+        found = read_holders(self.layout, before)
+        return found if self.server is None else with_served(self.layout, found, self.server)
 
     @property
     def layout(self) -> Layout:
@@ -194,7 +204,7 @@ class _Rules:
         """Snapshots first, oldest first."""
         if not self.request.lite:
             self.listed = list_files(self.layout, self.schema)
-        holders = read_holders(self.layout)
+        holders = self.holders()
         self.decision = Decision(self.terms, holders)
         files: list[ExpiredFile] = []
         if self.branch.snapshots:
@@ -280,7 +290,7 @@ class _Rules:
         self.removal = removal = Removal(self.layout, self.version, sweep)
         snapshots = {before.branch.snapshots[number].path: number for number in before.expired}
         changelogs = {ref.path: number for number, ref in before.branch.changelogs.items()}
-        self.decision = before.again(read_holders(self.layout, before.holders))
+        self.decision = before.again(self.holders(before.holders))
         self.reached.add(self.decision, self.version)
         files = sweep.still(plan.files)
         listed = {known.key for _, known in self.listed}
@@ -319,7 +329,7 @@ class _Rules:
     def refresh(self) -> None:
         """Read what keeps files again, after snapshots and changelogs are deleted, and keep all files that it needs."""
         try:
-            after = read_holders(self.layout, self.decision.holders)
+            after = self.holders(self.decision.holders)
         except DvMaintenanceError:
             if self.removal.put_back():
                 raise self._conflict(ROLLED_BACK) from None
