@@ -1,5 +1,5 @@
-"""Writes rows into new files of about the wanted size. ORC files are read back once they are written. The writers
-of single files: ``parquet.writer``, ``orc.writer``.
+"""Writes rows into new files of about the wanted size. ORC and Avro files are read back once they are written. The
+writers of single files: ``parquet.writer``, ``orc.writer``, ``avro.writer``.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ import hashlib
 import uuid
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 from pyarrow import types
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
     from dv_maintenance.tables.fingerprint import Fingerprint
     from dv_maintenance.tables.work import OutputFile, RewriteTask
+
+_FIELD_ID: Final = b"PARQUET:field_id"
 
 
 class RollingWriter:
@@ -54,7 +56,9 @@ class RollingWriter:
         self._begun: list[str] = []
         self._finished: list[OutputFile] = []
         self._rows_left = [*reversed(task.file_rows)]  # of the files to come, that of the current file last
-        self._plain = pa.schema([pa.field(each.name, each.type) for each in schema])
+        self._plain = pa.schema([pa.field(each.name, each.type, metadata=_id_of(each)) for each in schema])
+        # Names in Avro files may differ from those of columns.
+        self._match_by = "id" if all(each.metadata for each in self._plain) else "name"
         self._sums = self._new_sums()
 
     def write(self, batch: pa.RecordBatch, footer: Any, origins: Mapping[str, int]) -> None:
@@ -154,7 +158,7 @@ class RollingWriter:
         """Raise VerificationError if the rows of a file differ from those that were written."""
         key = FileKey(output.uri)
         source = SourceFile(key, output.uri, output.size, output.rows, format=self._task.format)
-        with open_source(source, ScanTask((source,), self._plain), self._storage) as reader:
+        with open_source(source, ScanTask((source,), self._plain, self._match_by), self._storage) as reader:
             found = fingerprint(reader.batches())
         if found != written:
             raise VerificationError(
@@ -162,6 +166,11 @@ class RollingWriter:
                 done="nothing was committed",
                 next_step=NOT_ORC,
             )
+
+
+def _id_of(field: pa.Field) -> dict[bytes, bytes] | None:
+    number = (field.metadata or {}).get(_FIELD_ID)
+    return None if number is None else {_FIELD_ID: number}
 
 
 def as_optional(schema: pa.Schema) -> pa.Schema:

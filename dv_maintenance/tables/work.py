@@ -18,6 +18,11 @@ that do not name a zone.
 DEFAULT = b"dvm:default"
 """Metadata key of a field, at any level: what it is in files that lack it, as JSON, see ``SourceFile.constants``."""
 
+AVRO_SCHEMA = b"dvm:avro"
+"""Metadata key of the schema of a task that writes Avro files: the schema of their records, as JSON. Its fields are the
+columns, in their order.
+"""
+
 NAMES = b"dvm:names"
 """Metadata key of a ``ScanTask``'s schema: names of fields by field id, as JSON, for files that have no ids."""
 
@@ -160,7 +165,7 @@ class RewriteTask:
         ``{number}``, that of the file among those of its task.
     stats_columns : leaf columns, as tuples of field names, whose statistics the result reports.
     order_by : fields of the scan's schema, as paths, see ``RewriteBin``.
-    format : of the new files, ``parquet`` or ``orc``.
+    format : of the new files, ``parquet``, ``orc`` or ``avro``.
     compression : codec of new files, as engines name it.
     compression_required : whether the table or the policy names ``compression``, so that no file may have another one.
         If not, it is only the default: new files get the codec of most of the sources' bytes.

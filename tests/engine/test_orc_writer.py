@@ -260,7 +260,7 @@ REFUSED: list[tuple[str, pa.Array, str]] = [
     ("orc", pa.array([{"t": datetime(1600, 1, 1)}], pa.struct([("t", pa.timestamp("us"))])), "before 1677"),
     ("orc", pa.array([[(1, datetime(9999, 1, 1))]], pa.map_(pa.int32(), pa.timestamp("ms"))), "after 2262"),
     ("orc", pa.array([{}], pa.struct([])), "rows without fields"),
-    ("avro", pa.array([1]), "the format 'avro'"),
+    ("csv", pa.array([1]), "the format 'csv'"),
     ("csv", pa.array([1]), "the format 'csv'"),
 ]
 

@@ -42,6 +42,7 @@ from dv_maintenance.testing.locations import Folder
 
 GOLDEN = [
     "all_deleted_file",
+    "avro_dv",
     "bare_blob_dv",
     "branches_tags",
     "compacted",

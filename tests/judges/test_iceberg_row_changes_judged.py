@@ -278,13 +278,12 @@ def test_what_new_rows_must_be(engine: IcebergEngine) -> None:
 
 SHORT = {"spec_evolved"}
 CHANGED = [
-    "all_deleted_file", "bad_wrong_reference", "bare_blob_dv", "branches_tags", "compacted", "dangling_dv",
+    "all_deleted_file", "avro_dv", "bad_wrong_reference", "bare_blob_dv", "branches_tags", "compacted", "dangling_dv",
     "eq_deletes", "expired", "lineage", "many_dvs_one_puffin", "mini", "nested_types", "orc_dv", "overwrites",
     "part_identity", "part_transforms", "plain", "schema_evolved", "spec_evolved", "v2_upgraded", "v2_upgraded_part",
     "variant_col",
 ]  # fmt: skip
 LEFT: dict[str, tuple[type[DvMaintenanceError], str]] = {
-    "avro_dv": (RefusedError, "new files of the table must be avro"),
     "ts_nano": (RefusedError, "the column t holds nanoseconds"),
     "jdbc_catalog": (RefusedError, "only its catalog can commit"),
     "bad_cardinality": (DamagedTableError, "positions"),

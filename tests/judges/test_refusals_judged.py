@@ -224,17 +224,30 @@ def test_iceberg_refuses_what_is_refused_here(iceberg_spark: SparkSession, tmp_p
         " ".join(error(name, "INSERT INTO {t} (id, v) VALUES (5, 'y')") for name in "sl")
     )
 
-    orc = "'write.format.default' = 'orc'"
+    orc, avro = (f"'write.format.default' = '{each}'" for each in ("orc", "avro"))
     engine.session.conf.set("spark.sql.geospatial.enabled", "true")
     errors = []
-    for name, kind, value in (
-        ("variant", "VARIANT", "parse_json('1')"),
-        ("shape", "GEOMETRY(0)", "ST_GeomFromWKB(X'010100000000000000000000000000000000000040')"),
+    point = "ST_GeomFromWKB(X'010100000000000000000000000000000000000040')"
+    for name, kind, value, properties in (
+        ("variant", "VARIANT", "parse_json('1')", orc),
+        ("shape", "GEOMETRY(0)", point, orc),
+        ("avro_shape", "GEOMETRY(0)", point, avro),
     ):
-        engine.create(name, f"id INT, v {kind}", properties=orc)
+        engine.create(name, f"id INT, v {kind}", properties=properties)
         refused_here(engine.path(name), "rewrite")
         errors.append(error(name, f"INSERT INTO {{t}} SELECT 1, {value}"))
-    said["rewrites, update and merge of tables with variants or shapes whose new files are ORC"] = " ".join(errors)
+    said["new ORC and Avro files of tables with shapes, and new ORC files of tables with variants"] = " ".join(errors)
+    errors = []
+    for name, columns, more in (
+        ("codec", "id INT, v INT", ", 'write.avro.compression-codec' = 'lz4'"),
+        ("names", "`a.b` INT, `a_x2Eb` INT", ""),
+    ):
+        engine.create(name, columns, properties=avro + more)
+        refused_here(engine.path(name), "rewrite")
+        errors.append(error(name, "INSERT INTO {t} VALUES (1, 2)"))
+    said[
+        "new [Avro files](iceberg.md#avro) with other codecs than Iceberg's, or of columns whose names would be one"
+    ] = " ".join(errors)
     engine.create("vec", "id INT", properties=f"{orc}, 'read.orc.vectorization.enabled' = 'true'")
     engine.sql("INSERT INTO {t} SELECT /*+ COALESCE(1) */ * FROM VALUES 1, 2, 3", "vec")
     engine.sql("DELETE FROM {t} WHERE id = 2", "vec")
@@ -263,7 +276,7 @@ def test_iceberg_refuses_what_is_refused_here(iceberg_spark: SparkSession, tmp_p
         open_table(str(engine.path("i"))).vacuum()
     said["vacuum if another table of any format is in `data/`, in `metadata/` or in the same folder"] = ""
     as_the_page_says("Iceberg", said)
-    assert len(said) == 16
+    assert len(said) == 17
 
 
 def set_options(path: Path, options: dict[str, str]) -> None:
@@ -390,9 +403,21 @@ def test_paimon_refuses_what_is_refused_here(paimon_engine: PaimonEngine, tmp_pa
     waste = {Path(each).name for each in engine.orphans(tmp_path / "x", time.time_ns() // 1_000_000 + 1)}
     assert len(theirs) == 2
     assert len(waste & theirs) == 1, "it is the other table's"
+    errors = []
+    for name, kind, codec in (("a.b", "INT", "zstd"), ("v", "VARIANT", "zstd"), ("b", "INT", "lz4")):
+        avro = tmp_path / f"avro {name}"
+        engine.create(avro, {"id": "INT", name: kind}, options=DV)
+        set_options(avro, {"file.format": "avro", "file.compression": codec})
+        refused_here(avro, "rewrite")
+        with pytest.raises(EngineError) as unwritten:
+            engine.append(avro, [(1, None)])
+        errors.append(str(unwritten.value))
     as_the_page_says(
         "Paimon",
         {
+            "new [Avro files](paimon.md#avro) of variants, of names that Avro does not take, or with other codecs": (
+                " ".join(errors)
+            ),
             "rewrites of append tables in buckets": "",
             "delete without `deletion-vectors.enabled`, or in buckets": "",
             "rewrites of files from before row tracking": str(untracked.value),

@@ -84,6 +84,16 @@ def _snapped(block: bytes) -> bytes:
     return bytes(pa.compress(block, codec="snappy", asbytes=True)) + struct.pack(">I", zlib.crc32(block))
 
 
+CODECS: Final = {
+    "none": "null",
+    "gzip": "deflate",
+    "bzip2": "bzip2",
+    "xz": "xz",
+    "snappy": "snappy",
+    "zstd": "zstandard",
+}
+"""Codecs by their names in engines."""
+
 PACKERS: Final[dict[str, Callable[[bytes], bytes]]] = {
     "null": bytes,
     "deflate": _deflated,

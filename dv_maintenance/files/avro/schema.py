@@ -30,8 +30,8 @@ _PRIMITIVES: Final = frozenset({"null", "boolean", "int", "long", "float", "doub
 
 
 def parse_schema(text: bytes, *, by_id: bool = False) -> Rebuilt:
-    """The schema of records in which the record and every value take at least one byte. Paimon in Rust declares its
-    records as nullable, but writes no null.
+    """The schema of records that take at least one byte, as does every value in an array or a map. Paimon in Rust
+    declares its records as nullable, but writes no null.
 
     by_id : whether fields are called by their ids, such as ``500``, where they have one: names in Iceberg's manifests
         are free.
@@ -120,8 +120,8 @@ class _Schema:
             if not isinstance(each, dict) or not isinstance(each.get("name"), str):
                 raise DamagedTableError("its schema has a record whose fields have no names")
             kind = self.rebuilt(each.get("type"), depth + 1)
-            # A record may have no fields: the partition of a file without one.
-            if kind["type"] != "record" and _least_bytes(kind) < 1:
+            # A record may have no fields: the partition of a file without one. Iceberg stores columns of unknown type.
+            if kind["type"] not in {"record", "null"} and _least_bytes(kind) < 1:
                 raise DamagedTableError("its schema has a field of values that take no bytes")
             number = each.get("field-id")
             known = {"id": number} if type(number) is int else {}

@@ -92,5 +92,5 @@ def no_deletes(snapshot: IcebergSnapshot) -> str:
     wanted = delete_format_of(snapshot)
     if version < 3 and wanted not in WRITTEN:
         name = DELETES_FORMAT if DELETES_FORMAT in snapshot.properties else FORMAT
-        return f"delete files of the table must be {wanted}, but this tool writes only Parquet and ORC ({name})"
+        return f"delete files of the table must be {wanted}, but this tool writes only Parquet, ORC and Avro ({name})"
     return ""

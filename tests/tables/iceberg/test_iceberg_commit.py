@@ -36,14 +36,11 @@ from dv_maintenance.tables.work import RewriteBin
 from dv_maintenance.testing.backends import IcebergBackend
 from dv_maintenance.testing.iceberg_builder import IcebergBuilder
 
-REFUSED = {
-    "avro_dv": "must be avro",
-}
 EXPECTED: dict[str, dict[str, Any]] = {
     path.parent.name: json.loads(path.read_text()) for path in sorted((GOLDEN / "iceberg").glob("*/expected.json"))
 }
 ROWS = names_in("iceberg", (name for name, facts in EXPECTED.items() if facts["kind"] == "rows"))
-BY_FOLDER = [name for name in ROWS if name not in REFUSED | {"jdbc_catalog": ""}]
+BY_FOLDER = [name for name in ROWS if name != "jdbc_catalog"]
 
 needs_golden = pytest.mark.usefixtures("golden")
 
@@ -123,13 +120,6 @@ def test_what_has_an_unknown_type_is_not_stored(laid_copy: Callable[[str], Path]
     assert purge(table, LocalEngine()).verified
     assert rows_of(table) == rows
     table.check_writable(table.snapshot(), "update")
-
-
-@pytest.mark.parametrize(("name", "reason"), REFUSED.items())
-def test_what_is_not_rewritten(laid_copy: Callable[[str], Path], name: str, reason: str) -> None:
-    place = laid_copy(name)
-    with pytest.raises(RefusedError, match=reason):
-        purge(opened(place), LocalEngine())
 
 
 @needs_golden

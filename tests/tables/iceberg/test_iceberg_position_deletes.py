@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +19,7 @@ from support.tables import iceberg_table as opened
 from dv_maintenance.dml.delete import delete
 from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.errors import RefusedError
-from dv_maintenance.files.avro.container import read_records
+from dv_maintenance.files.avro.container import header_of, read_records
 from dv_maintenance.maintenance.execution.apply import maintain, purge
 from dv_maintenance.maintenance.fsck.check import fsck
 from dv_maintenance.maintenance.health import health
@@ -152,6 +153,30 @@ def test_a_delete_file_in_orc(tmp_path: Path, codec: str, wanted: str) -> None:
     assert ids(table) == [at for at in range(23) if at not in {3, 11, 17, 19}]
     assert not opened(table.uri).snapshot().position_deletes
     assert before.metadata.format_version == 2
+
+
+@pytest.mark.parametrize(("codec", "wanted"), [("", "deflate"), ("zstd", "zstandard"), ("lzo", "deflate")])
+def test_a_delete_file_in_avro(tmp_path: Path, codec: str, wanted: str) -> None:
+    codecs = {"write_avro_compression__codec": "snappy", "write_delete_avro_compression__codec": codec} if codec else {}
+    table = opened(made(tmp_path / "t", write_delete_format_default="avro", **codecs).place)
+    deleted(table, "id IN (17, 3, 11)")
+    deleted(table, "id = 19")
+    files = data_files(table)
+    file = next(each["2"] for each in entries(table) if each["2"]["103"] == 3)
+    assert (file["101"], file["100"].rpartition(".")[2], file["132"]) == ("AVRO", "avro", None)
+    data = table.storage.get(table.path_of(file["100"]))
+    assert file["104"] == len(data)
+    assert [*read_records(data, None)] == [{"file_path": files[10], "pos": at} for at in (1, 7, 9)]
+    header = header_of(data)
+    assert (header["avro.codec"].decode(), header["delete-type"]) == (wanted, b"position")
+    assert json.loads(header["avro.schema"])["fields"] == [
+        {"name": "file_path", "type": "string", "field-id": 2147483546},
+        {"name": "pos", "type": "long", "field-id": 2147483545},
+    ]
+    assert ids(table) == [at for at in range(23) if at not in {3, 11, 17, 19}]
+    assert purge(opened(table.uri), LocalEngine()).verified
+    assert ids(table) == [at for at in range(23) if at not in {3, 11, 17, 19}]
+    assert not opened(table.uri).snapshot().position_deletes
 
 
 def test_the_summary(table: IcebergTable) -> None:
@@ -375,8 +400,8 @@ def set_to(name: str, value: str) -> Callable[[dict[str, Any]], None]:
     ("change", "reason"),
     [
         (to_version_1, "format version 1 has no deletes; set its format-version to 2 or 3"),
-        (set_to("write.delete.format.default", "AVRO"), r"must be avro.*\(write.delete.format.default\)"),
-        (set_to("write.format.default", "avro"), r"must be avro.*\(write.format.default\)"),
+        (set_to("write.delete.format.default", "VORTEX"), r"must be vortex.*\(write.delete.format.default\)"),
+        (set_to("write.format.default", "vortex"), r"must be vortex.*\(write.format.default\)"),
     ],
 )
 def test_deletes_that_are_not_written(

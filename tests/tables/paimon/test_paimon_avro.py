@@ -151,6 +151,7 @@ def record_of(*types: Any) -> Any:
 
 
 PLAIN = record_of()
+UNKNOWN = {"name": "never", "type": "null"}
 
 
 def test_each_damage_has_its_reason() -> None:
@@ -187,7 +188,8 @@ def test_each_damage_has_its_reason() -> None:
         (record_of({"type": "array", "items": "null"}), "take no bytes"),
         (record_of({"type": "array", "items": {"type": "record", "name": "e", "fields": []}}), "take no bytes"),
         (record_of({"type": "map", "values": "null"}), "take no bytes"),
-        (record_of("null"), "take no bytes"),
+        (record_of({"type": "array", "items": {"type": "record", "name": "e", "fields": [UNKNOWN]}}), "take no bytes"),
+        ({"type": "record", "name": "r", "fields": [UNKNOWN]}, "not those of a manifest"),
         (record_of(["null", "r"]), "larger or deeper"),
         (record_of("nowhere"), "without defining it"),
         (record_of(["null", ["null", "long"]]), "union directly in a union"),

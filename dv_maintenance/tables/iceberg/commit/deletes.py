@@ -8,6 +8,7 @@ it needs, and the next commit can replace it. Readers know it by the bounds of i
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -22,11 +23,14 @@ import pyarrow as pa
 from dv_maintenance import __version__
 from dv_maintenance.dv import iceberg
 from dv_maintenance.files.arrays import int64s
+from dv_maintenance.files.avro.codecs import CODECS as AVRO_CODECS
+from dv_maintenance.files.avro.rows import AvroRows
 from dv_maintenance.files.orc_tail import stripe_offsets
 from dv_maintenance.tables.iceberg.commit.manifests import NewEntry
 from dv_maintenance.tables.iceberg.commit.metrics import bounds_record, footer_record
 from dv_maintenance.tables.iceberg.log.manifests import PATH_ID, POSITIONS
-from dv_maintenance.tables.iceberg.rows.formats import ORC_CODECS, delete_codec_of, delete_format_of, orc_schema
+from dv_maintenance.tables.iceberg.rows.avro_schema import records_of
+from dv_maintenance.tables.iceberg.rows.formats import CODECS, delete_codec_of, delete_format_of, orc_schema
 from dv_maintenance.tables.iceberg.rows.position_deletes import POSITION_ID, SCHEMA
 from dv_maintenance.tables.iceberg.rows.rewrite_tasks import output_folder
 from dv_maintenance.tables.parallel import in_parallel
@@ -41,6 +45,8 @@ if TYPE_CHECKING:
 _DVS_PER_FILE: Final = 10_000
 # Of Parquet. Any other one is not Arrow's, and zstd is Iceberg's default.
 _CODECS: Final = frozenset({"none", "snappy", "gzip", "brotli", "lz4", "zstd"})
+# In the metadata of files of position deletes, as Iceberg's writers do.
+_KIND: Final = {"delete-type": b"position"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,10 +117,18 @@ def _orc(path: str, positions: Any, codec: str) -> tuple[bytes, dict[str, Any]]:
 
     columns = [pa.repeat(path, len(positions)), int64s(positions)]
     sink = pa.BufferOutputStream()
-    with orc.ORCWriter(sink, compression=codec if codec in ORC_CODECS else "zlib") as writer:
+    with orc.ORCWriter(sink, compression=codec if codec in CODECS["orc"] else "zlib") as writer:
         writer.write(pa.Table.from_arrays(columns, schema=orc_schema(SCHEMA)))
     data = sink.getvalue()
     return data.to_pybytes(), {"132": stripe_offsets(pa.BufferReader(data))}
+
+
+def _avro(path: str, positions: Any, codec: str) -> tuple[bytes, dict[str, Any]]:
+    """As :func:`_parquet`."""
+    columns = [pa.repeat(path, len(positions)), int64s(positions)]
+    name = AVRO_CODECS[codec if codec in CODECS["avro"] else "gzip"]
+    file = AvroRows(json.dumps(records_of(SCHEMA)), name, _KIND)
+    return file.header + file.add(pa.RecordBatch.from_arrays(columns, schema=SCHEMA)) + file.end(), {}
 
 
 def _parquet(path: str, positions: Any, codec: str) -> tuple[bytes, dict[str, Any]]:
@@ -127,9 +141,9 @@ def _parquet(path: str, positions: Any, codec: str) -> tuple[bytes, dict[str, An
     sink, footers = io.BytesIO(), list[Any]()
     with parquet.ParquetWriter(sink, schema, store_schema=False, metadata_collector=footers, **options) as writer:
         writer.write_table(pa.Table.from_arrays([paths, int64s(positions)], schema=schema))
-        writer.add_key_value_metadata({"delete-type": "position"})  # as Iceberg's writers do
+        writer.add_key_value_metadata(_KIND)
     ids: dict[tuple[str, ...], int] = {(SCHEMA.names[0],): PATH_ID, (SCHEMA.names[1],): POSITION_ID}
     return sink.getvalue(), footer_record(footers[0], ids)
 
 
-_WRITERS: Final = {"orc": _orc, "parquet": _parquet}
+_WRITERS: Final = {"avro": _avro, "orc": _orc, "parquet": _parquet}

@@ -79,18 +79,21 @@ def _walk(fields: Any, above: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...]
 def file_record(storage: Storage, snapshot: IcebergSnapshot, output: OutputFile, path: str) -> dict[str, Any]:
     """The record of a new file by field id, without content and partition. Reads its footer.
 
-    An ORC file's footer is asked for its stripes only: bounds come from the rows, and Iceberg does without sizes of
-    columns.
+    Iceberg does without sizes of columns. An ORC file's footer is asked for its stripes only, and an Avro file has
+    none: bounds come from the rows.
     """
     leaves = {each.name: each for each in _leaves(snapshot)}
     kind, place = format_of_file(path), storage.path_of_uri(output.uri)
-    with storage_errors(place), storage.open_input(place) as file:
-        if kind == "ORC":
-            places, stored = {"132": stripe_offsets(file)}, {}
-        else:
-            footer = read_footer(file)
-            places = footer_record(footer, {each.name: each.id for each in leaves.values()})
-            stored = _stored_bounds(footer, leaves)
+    places: dict[str, Any] = {}
+    stored: dict[int, tuple[Any, Any]] = {}
+    if kind != "AVRO":
+        with storage_errors(place), storage.open_input(place) as file:
+            if kind == "ORC":
+                places = {"132": stripe_offsets(file)}
+            else:
+                footer = read_footer(file)
+                places = footer_record(footer, {each.name: each.id for each in leaves.values()})
+                stored = _stored_bounds(footer, leaves)
     counts, nulls, lower, upper = {}, {}, {}, {}
     for stats in output.stats:
         leaf = leaves[stats.column]

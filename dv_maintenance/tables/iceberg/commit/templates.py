@@ -11,26 +11,14 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
-from pyarrow import types
 
 from dv_maintenance.files.avro.writer import Template
 from dv_maintenance.tables.iceberg.commit.summaries import result_type
-from dv_maintenance.tables.iceberg.rows.partitions import Partitions, decimal_size
+from dv_maintenance.tables.iceberg.rows.avro_schema import plain_type
+from dv_maintenance.tables.iceberg.rows.partitions import Partitions
 
 if TYPE_CHECKING:
     from dv_maintenance.tables.iceberg.log.metadata import Metadata, SpecField
-
-_AVRO: Final = {
-    pa.bool_(): "boolean",
-    pa.int32(): "int",
-    pa.int64(): "long",
-    pa.float32(): "float",
-    pa.float64(): "double",
-    pa.date32(): {"type": "int", "logicalType": "date"},
-    pa.time64("us"): {"type": "long", "logicalType": "time-micros"},
-    pa.string(): "string",
-    pa.binary(): "bytes",
-}
 
 
 def _field(number: int, name: str, kind: Any, *, optional: bool = True) -> dict[str, Any]:
@@ -132,18 +120,4 @@ def new_manifest(metadata: Metadata, spec_id: int) -> Template:
 
 def _partition_field(field: SpecField, kind: pa.DataType) -> dict[str, Any]:
     name = field.name if re.fullmatch(r"[A-Za-z_]\w*", field.name, re.ASCII) else f"f{field.id}"
-    return _field(field.id, name, _avro(kind, field.id))
-
-
-def _avro(kind: pa.DataType, number: int) -> Any:
-    """The type of a partition value."""
-    if types.is_decimal(kind):
-        digits = {"precision": kind.precision, "scale": kind.scale}
-        fixed = {"type": "fixed", "name": f"decimal_{number}", "size": decimal_size(kind.precision)}
-        return {**fixed, "logicalType": "decimal", **digits}
-    if types.is_fixed_size_binary(kind):
-        return {"type": "fixed", "name": f"fixed_{number}", "size": kind.byte_width}
-    if types.is_timestamp(kind):
-        unit = "nanos" if kind.unit == "ns" else "micros"
-        return {"type": "long", "logicalType": f"timestamp-{unit}", "adjust-to-utc": kind.tz is not None}
-    return _AVRO[kind]
+    return _field(field.id, name, plain_type(kind, field.id))

@@ -1,7 +1,7 @@
 """Format, compression and columns of new data files, from the table's properties.
 
 Format: Iceberg specification, Appendix A (Parquet, ORC). Iceberg finds the columns of an ORC file by attributes of
-their types, which Arrow's writer takes from the metadata of fields.
+their types, which Arrow's writer takes from the metadata of fields. Avro: see ``avro_schema``.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from pyarrow import types
 
 from dv_maintenance.files.orc_shapes import is_lossy
 from dv_maintenance.tables.iceberg.log.types import children, without_unknown
+from dv_maintenance.tables.iceberg.rows.avro_schema import avro_schema, clashes
 from dv_maintenance.tables.model import logical_type
 
 if TYPE_CHECKING:
@@ -23,13 +24,15 @@ FORMAT: Final = "write.format.default"
 DELETES_FORMAT: Final = "write.delete.format.default"
 """Properties with the formats of new files, and of position delete files."""
 
-WRITTEN: Final = ("parquet", "orc")
+WRITTEN: Final = ("parquet", "orc", "avro")
 """Formats of new files."""
-_CODEC: Final = {"parquet": "write.parquet.compression-codec", "orc": "write.orc.compression-codec"}
-_DEFAULT: Final = {"parquet": "zstd", "orc": "zlib"}
-ORC_CODECS: Final = ("lz4", "none", "snappy", "zlib", "zstd")
+_CODEC: Final = {each: f"write.{each}.compression-codec" for each in WRITTEN}
+_DEFAULT: Final = {"parquet": "zstd", "orc": "zlib", "avro": "gzip"}
+CODECS: Final = {"orc": ("lz4", "none", "snappy", "zlib", "zstd"), "avro": ("gzip", "none", "snappy", "zstd")}
+"""Compressions of new files, for formats of which not every one is written."""
 # Two names for one, as in Java's writers.
 _SAME: Final = {"uncompressed": "none", "lz4_raw": "lz4"}
+_TITLES: Final = {"orc": "ORC", "avro": "Avro"}
 _VECTORIZED: Final = "read.orc.vectorization.enabled"
 _FIELD_ID: Final = b"PARQUET:field_id"
 
@@ -69,7 +72,8 @@ def delete_codec_of(snapshot: IcebergSnapshot) -> str:
 
 def file_schema(snapshot: IcebergSnapshot, schema: pa.Schema) -> pa.Schema:
     """The columns of a table as its new files store them, with what their readers find them by."""
-    return orc_schema(schema) if format_of(snapshot) == "orc" else schema
+    known = {"orc": orc_schema, "avro": avro_schema}.get(format_of(snapshot))
+    return schema if known is None else known(schema)
 
 
 def orc_schema(schema: pa.Schema) -> pa.Schema:
@@ -108,19 +112,21 @@ def why_not_written(snapshot: IcebergSnapshot) -> Iterator[str]:
     """Why new files can't have the table's rows."""
     kind = format_of(snapshot)
     if kind not in WRITTEN:
-        yield f"new files of the table must be {kind}, but this tool writes only Parquet and ORC ({FORMAT})"
+        yield f"new files of the table must be {kind}, but this tool writes only Parquet, ORC and Avro ({FORMAT})"
         return
-    if kind == "orc" and codec_of(snapshot) not in ORC_CODECS:
+    if kind in CODECS and codec_of(snapshot) not in CODECS[kind]:
         yield (
-            f"new files of the table must have the compression {codec_of(snapshot)}, but this tool writes ORC only "
-            f"with {', '.join(ORC_CODECS)} ({_CODEC[kind]})"
+            f"new files of the table must have the compression {codec_of(snapshot)}, but this tool writes "
+            f"{_TITLES[kind]} only with {', '.join(CODECS[kind])} ({_CODEC[kind]})"
         )
     vectorized = snapshot.properties.get(_VECTORIZED, "false").strip().lower() == "true"
     if kind == "orc" and vectorized and snapshot.metadata.format_version > 2:
         # Iceberg 1.12 gives all rows of a file the same id then; its own compactions suffer from it, too.
         yield f"Spark would misread the row ids in new ORC files, as {_VECTORIZED} is true"
+    if kind == "avro" and (name := next(clashes([*snapshot.table_schema.arrow]), "")):
+        yield f"in Avro files the name {name} would be that of another column, as they have only letters and digits"
     for column in snapshot.table_schema.arrow:
-        if what := next(_unwritten(column), None) or (kind == "orc" and _not_in_orc(column)):
+        if what := next(_unwritten(column), None) or _not_in(kind, column):
             yield f"the column {column.name} holds {what}, which this tool does not write"
 
 
@@ -133,13 +139,16 @@ def _unwritten(field: Any) -> Iterator[str]:
         yield from _unwritten(each)
 
 
-def _not_in_orc(field: pa.Field) -> str:
+def _not_in(kind: str, field: pa.Field) -> str:
+    """What a column has that files of this format can't hold, or that Spark does not read from them."""
     logical = {logical_type(each) for each in _all(field)}
-    if "variant" in logical:
-        return "variants in files other than Parquet"
-    if "geo" in logical:
+    if kind != "parquet" and "geo" in logical:
         return "shapes in files other than Parquet"
-    return "structs in structs and in lists or maps of ORC files" if is_lossy(field.type) else ""
+    if kind == "orc" and "variant" in logical:
+        return "variants in ORC files"
+    if kind == "orc" and is_lossy(field.type):
+        return "structs in structs and in lists or maps of ORC files"
+    return ""
 
 
 def _all(field: pa.Field) -> Iterator[pa.Field]:

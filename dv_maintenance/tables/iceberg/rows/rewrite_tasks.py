@@ -85,7 +85,12 @@ def _as_shredded(
     shredded if the sources differ, or have types that Arrow would store in another way.
     """
     wanted = snapshot.properties.get(_SHREDS, "false").strip().lower() == "true"
-    if not wanted or not any(map(has_variant, schema)) or any(source.format != "parquet" for source in sources):
+    if (
+        not wanted
+        or format_of(snapshot) != "parquet"
+        or not any(map(has_variant, schema))
+        or any(source.format != "parquet" for source in sources)
+    ):
         return schema
     try:
         first, *others = as_stored(layout.storage, schema, sources)

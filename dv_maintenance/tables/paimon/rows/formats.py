@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from dv_maintenance.errors import RefusedError
+from dv_maintenance.tables.paimon.rows.avro_schema import odd_names, records_of
 from dv_maintenance.tables.paimon.rows.lineage import with_lineage
 from dv_maintenance.tables.paimon.rows.types import DataType, Field, arrow_field, arrow_type, parts_of
+from dv_maintenance.tables.work import AVRO_SCHEMA
 
 if TYPE_CHECKING:
     from dv_maintenance.tables.paimon.snapshot import PaimonSnapshot
 
 # Values of ``file.format`` in which new files can be written.
-_WRITTEN: Final = ("parquet", "orc")
+_WRITTEN: Final = ("parquet", "orc", "avro")
 _UNWRITTEN: Final = {"BLOB": "blobs", "VECTOR": "vectors"}
 _MICROS: Final = 6
 _LEGACY: Final = "orc.timestamp-ltz.legacy.type"
@@ -32,7 +34,19 @@ _CODECS: Final = {
         "lz4": "lz4",
     },
     "orc": {"none": "none", "zlib": "zlib", "snappy": "snappy", "lz4": "lz4", "zstd": "zstd"},
+    # Avro's own names, but for zstd.
+    "avro": {
+        "null": "none",
+        "deflate": "gzip",
+        "snappy": "snappy",
+        "bzip2": "bzip2",
+        "xz": "xz",
+        "zstandard": "zstd",
+        "zstd": "zstd",
+    },
 }
+# How the policy calls the others.
+_OF_POLICY: Final = {"avro": {"none": "null", "gzip": "deflate"}}
 _IDS: Final = (2**31 - 1) // 4
 _DEPTHS: Final = 1024
 # Compressions of ORC files that this package can decompress itself, to read the time zone of timestamps in the footers.
@@ -48,6 +62,13 @@ def arrow_fields(snapshot: PaimonSnapshot) -> list[pa.Field]:
     """The columns of new files. Those of ORC files carry their ids as ``paimon.id``."""
     fields = with_lineage(snapshot.table_schema, snapshot.options).fields
     return [_identified(each) if format_of(snapshot) == "orc" else arrow_field(each) for each in fields]
+
+
+def file_metadata(snapshot: PaimonSnapshot) -> dict[bytes, bytes]:
+    """Metadata of the schema of tasks that write new files."""
+    if format_of(snapshot) != "avro":
+        return {}
+    return {AVRO_SCHEMA: records_of(with_lineage(snapshot.table_schema, snapshot.options).fields).encode()}
 
 
 def _identified(field: Field) -> pa.Field:
@@ -81,7 +102,11 @@ def why_not_written(snapshot: PaimonSnapshot) -> Iterator[str]:
         if what := next(filter(None, (_unwritten(each, kind) for each in parts_of(column.type))), None):
             yield f"the column {column.name} holds {what}, which this tool does not write"
     if kind not in _WRITTEN:
-        yield f"new files of the table must be {kind}, but this tool writes only Parquet and ORC (file.format)"
+        yield f"new files of the table must be {kind}, but this tool writes only Parquet, ORC and Avro (file.format)"
+    if kind == "avro" and (snapshot.options.primary_key or snapshot.options.data_evolution):
+        yield "new files of the table must be avro, which this tool writes only for plain append tables (file.format)"
+    if kind == "avro" and (name := next(odd_names(with_lineage(snapshot.table_schema, snapshot.options).fields), "")):
+        yield f"the name of {name!r} can't be in Avro files, which take letters, digits and underscores"
 
 
 def _unwritten(type: DataType, kind: str) -> str | None:
@@ -101,6 +126,7 @@ def codec_of(snapshot: PaimonSnapshot, wanted: str | None = None) -> str:
     RefusedError : files with this compression can't be written, or can't be read back.
     """
     kind = format_of(snapshot)
+    wanted = _OF_POLICY.get(kind, {}).get(wanted or "zstd", wanted)
     requested = snapshot.properties.get(_COMPRESSION, wanted or "zstd").strip().lower()
     known = _CODECS[kind]
     policy = wanted is not None and _COMPRESSION not in snapshot.properties

@@ -19,7 +19,7 @@ from dv_maintenance.tables.paimon.log.schema import Schema, read_schema
 from dv_maintenance.tables.paimon.rows import keyed, lineage, row_id_ranges
 from dv_maintenance.tables.paimon.rows.evolution import parts_with
 from dv_maintenance.tables.paimon.rows.files import folder_of
-from dv_maintenance.tables.paimon.rows.formats import arrow_fields, check_instants, codec_of, format_of
+from dv_maintenance.tables.paimon.rows.formats import arrow_fields, check_instants, codec_of, file_metadata, format_of
 from dv_maintenance.tables.paimon.rows.lineage import with_lineage
 from dv_maintenance.tables.paimon.rows.tasks import COLUMNS, Scan, field_in, instants, source_of, unpadded
 from dv_maintenance.tables.paimon.rows.types import holds
@@ -94,7 +94,8 @@ def rewrite_tasks(
 def _schema(snapshot: PaimonSnapshot, stored: Sequence[Schema]) -> pa.Schema:
     """The columns of the newest schema. Metadata about timestamps is set only if it holds for all files of the task."""
     known = [instants(each) for each in stored]
-    return pa.schema(arrow_fields(snapshot), known[0] if all(known) else None)
+    metadata = (known[0] if all(known) else None) or {}
+    return pa.schema(arrow_fields(snapshot), {**metadata, **file_metadata(snapshot)})
 
 
 def barred(layout: Layout, snapshot: PaimonSnapshot) -> dict[str, Any]:
