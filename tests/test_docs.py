@@ -218,11 +218,12 @@ def test_versions_are_those_of_the_package() -> None:
             *extras["lance"],
             *extras["paimon"],
             *extras["iceberg"],
+            *extras["orc"],
         ]
     )
     page = (DOCS / "start" / "install.md").read_text()
     shown = dict(re.findall(r"^\| `([a-z-]+)` \| `(.*?)` \|", page, re.MULTILINE))
-    assert shown.keys() == {"python", "pyspark", "dagster", "pylance", "fastavro", "pyiceberg"}
+    assert shown.keys() == {"python", "pyspark", "dagster", "pylance", "fastavro", "pyiceberg", "pyorc"}
     assert shown.items() <= wanted.items()
 
 

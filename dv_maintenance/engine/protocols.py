@@ -64,8 +64,10 @@ class StoredFile(Protocol):
 class NewFile(Protocol):
     """A file being written. Its memory is bounded, no matter how large the file is."""
 
-    def accepts(self, footer: Any, origins: Mapping[str, int]) -> bool:
-        """Whether rows of this source may be added to the file. Called before each batch of the source."""
+    def accepts(self, footer: Any, origins: Mapping[str, int], batch: pa.RecordBatch | None = None) -> bool:
+        """Whether rows of this source may be added to the file. Called before each ``batch`` of the source, and before
+        what is copied.
+        """
 
     def add(self, batch: pa.RecordBatch) -> bool:
         """Append rows; whether the file has reached its target size."""

@@ -85,11 +85,11 @@ class RollingWriter:
     def _append(self, batch: pa.RecordBatch, footer: Any, origins: Mapping[str, int]) -> None:
         if not batch.num_rows:
             return
-        if self._file is not None and not self._file.accepts(footer, origins):
+        if self._file is not None and not self._file.accepts(footer, origins, batch):
             self._end(self._file)
         if self._file is None:
             self._file = self._begin(footer, origins)
-            self._file.accepts(footer, origins)
+            self._file.accepts(footer, origins, batch)
         if self._sums is not None:
             self._sums.add(batch)
         if self._file.add(batch) and not self._task.file_rows:

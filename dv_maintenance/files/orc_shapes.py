@@ -16,10 +16,12 @@ NOT_ORC: Final = (
 
 def is_lossy(type: pa.DataType, in_struct: bool = False, in_list: bool = False) -> bool:
     """Whether a struct is inside both a struct and a list or map, in either order: such values are lost next to
-    nulls.
+    nulls. A struct without fields can't be written at all.
     """
     if types.is_struct(type):
-        return (in_struct and in_list) or any(is_lossy(field.type, True, in_list) for field in type)
+        return (
+            (in_struct and in_list) or not type.num_fields or any(is_lossy(field.type, True, in_list) for field in type)
+        )
     return any(is_lossy(each, in_struct, True) for each in inner(type))
 
 

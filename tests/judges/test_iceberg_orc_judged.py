@@ -158,6 +158,51 @@ def test_filters_on_every_column(engine: IcebergEngine, partitioned: str, zone: 
     judged(engine, "t", QUERIES)
 
 
+MOMENTS = (
+    "0001-01-03 00:00:00", "1500-02-28 01:02:03.000004", "1582-10-10 00:00:00", "1677-01-01 00:00:00.5",
+    "1900-01-01 00:00:00.25", "1969-12-31 23:59:58.999999", "1969-12-31 23:59:59", "1969-12-31 23:59:59.000999",
+    "1970-01-01 00:00:00", "2262-12-31 23:59:59.999999", "9999-12-29 23:59:59.999999",
+)  # fmt: skip
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("zone", ["UTC", "America/Los_Angeles"])
+def test_what_arrow_does_not_write(engine: IcebergEngine, zone: str) -> None:
+    """Timestamps of every age, and structs in structs in lists."""
+    engine.session.conf.set("spark.sql.session.timeZone", zone)
+    inner = "STRUCT<b: STRUCT<t: TIMESTAMP, s: STRING>>"
+    columns = f"id INT, t TIMESTAMP, n TIMESTAMP_NTZ, deep ARRAY<{inner}>, m MAP<STRING, {inner}>"
+    engine.create("t", columns, properties=ORC)
+    rows = []
+    for at, moment in enumerate(MOMENTS):
+        b = f"named_struct('t', TIMESTAMP '{moment}Z', 's', IF({at} % 3 = 0, NULL, 's{at}'))"
+        value = f"named_struct('b', IF({at} % 4 = 0, NULL, {b}))"
+        row = f"TIMESTAMP '{moment}Z', TIMESTAMP_NTZ '{moment}', array({value}, NULL), map('k', {value}, 'l', NULL)"
+        rows += [f"({at}, {row})", f"({at + 100}, {row})"]
+    engine.sql(f"INSERT INTO {{t}} SELECT /*+ COALESCE(1) */ * FROM VALUES {', '.join(rows)}, (50{', null' * 4})", "t")
+    engine.sql("DELETE FROM {t} WHERE id >= 100", "t")
+    compared = [("t", f"TIMESTAMP '{each}Z'") for each in MOMENTS] + [
+        ("n", f"TIMESTAMP_NTZ '{each}'") for each in MOMENTS
+    ]
+    judged(engine, "t", [f"{name} {op} {value}" for name, value in compared for op in ("=", "<", ">=")])
+    table = open_table(str(engine.path("t")))
+    assert update(table, engine.session, {"n": "n + INTERVAL 1 MICROSECOND"}, "id = 1").rows_updated == 1
+    assert engine.sql("SELECT n = TIMESTAMP_NTZ '1500-02-28 01:02:03.000005' FROM {t} WHERE id = 1", "t") == [(True,)]
+    engine.rewrite("t")
+    purged(engine, "t")
+
+
+@pytest.mark.deep
+def test_what_spark_does_not_write_either(engine: IcebergEngine) -> None:
+    engine.create("t", "id INT, n TIMESTAMP_NTZ", properties=ORC)
+    engine.sql("INSERT INTO {t} VALUES (1, TIMESTAMP_NTZ '1969-12-31 23:59:59.5')", "t")
+    assert str(engine.sql("SELECT CAST(n AS STRING) FROM {t}", "t")[0][0]) == "1970-01-01 00:00:00.5"
+    brotli = f"{ORC}, 'write.orc.compression-codec' = 'brotli'"
+    engine.create("b", "id INT", properties=brotli)
+    with pytest.raises(Exception, match="Unsupported compression codec: brotli"):
+        engine.sql("INSERT INTO {t} VALUES (1)", "b")
+
+
 @pytest.mark.deep
 def test_filters_on_text_that_java_orders_in_another_way(engine: IcebergEngine) -> None:
     engine.create("t", "id INT, p INT, s STRING, st STRUCT<w: STRING>", partitioned="p", properties=ORC)

@@ -33,6 +33,18 @@ OLD = [
     datetime(1700, 1, 1),
     datetime(1970, 1, 1, 0, 0, 0, 1000),
 ]
+MOMENTS = [
+    datetime(1000, 1, 1),
+    datetime(1500, 2, 28, 1, 2, 3, 4),
+    datetime(1582, 10, 10),
+    datetime(1677, 1, 1, 0, 0, 0, 500_000),
+    datetime(1900, 1, 1, 0, 0, 0, 250_000),
+    datetime(1969, 12, 30, 23, 59, 58, 999_999),
+    datetime(1969, 12, 31, 23, 59, 59),
+    datetime(1970, 1, 1),
+    datetime(2262, 12, 31, 23, 59, 59, 999_999),
+    datetime(9999, 12, 29, 23, 59, 59, 999_999),
+]
 EVERY = {name: kind for name, (kind, _) in NESTED.items()}
 
 
@@ -118,6 +130,54 @@ def test_every_type_and_changed_schemas(
     go_on(engine, path, [30, *(None for _ in values[1:]), 30, None])
 
 
+@pytest.mark.parametrize("codec", ["zstd", "lz4", "snappy"])
+def test_what_arrow_does_not_write(
+    paimon_engine: PaimonEngine, spark: SparkSession, tmp_path: Path, codec: str
+) -> None:
+    """Timestamps of every age, and rows in rows in arrays."""
+    engine, path = paimon_engine, tmp_path / "table"
+    times = {"t": "TIMESTAMP(6)", "u": "TIMESTAMP(3)", "v": "TIMESTAMP(6) WITH LOCAL TIME ZONE"}
+    fields = [{"id": 90 + at, "name": name, "type": kind} for at, (name, kind) in enumerate(times.items())]
+    inner = {"id": 95, "name": "b", "type": {"type": "ROW", "fields": fields}}
+    deep = {"type": "ARRAY", "element": {"type": "ROW", "fields": [inner]}}
+    options = {**DV, "file.format": "orc", "file.compression": codec}
+    engine.create(path, {"id": "INT", **times, "deep": deep, "e": {"type": "ROW", "fields": []}}, options=options)
+    rows: list[list[Any]] = []
+    for at, when in enumerate(MOMENTS):
+        values = [when, when.replace(microsecond=when.microsecond // 1000 * 1000), when]
+        rows += [[at, *values, [[values], None, [None]][at % 2 :], []], [100 + at, *values, None, None]]
+    engine.append(path, rows)
+    engine.delete(path, lambda row: row["id"] >= 100)
+
+    def everywhere() -> list[list[str]]:
+        found = [in_order(judge_rows(engine, path))]
+        for zone in ("America/New_York", "Asia/Kolkata"):
+            with time_zone(spark, zone):
+                found.append(in_order(engine.rows(path)))
+        return found
+
+    before = everywhere()
+    sought = [(name, row[name]) for row in engine.rows(path) for name in times]
+    assert purge(opened(path), LocalEngine()).verified
+    assert everywhere() == before
+    assert kinds(path) == {"orc"}
+    for name, value in sought:
+        assert value in [row[name] for row in engine.rows(path, where=(name, value))], (name, value)
+    go_on(engine, path, [30, None, None, None, None, None])
+
+
+def test_what_paimon_does_not_write_either(paimon_engine: PaimonEngine, tmp_path: Path) -> None:
+    engine = paimon_engine
+    engine.create(tmp_path / "t", {"id": "INT", "t": "TIMESTAMP(6)"}, options={**DV, "file.format": "orc"})
+    engine.append(tmp_path / "t", [[1, datetime(1969, 12, 31, 23, 59, 59, 500_000)]])
+    assert engine.rows(tmp_path / "t") == [{"id": 1, "t": 500_000}], "it is negative"
+    for codec, why in (("gzip", "No enum constant .*CompressionKind.GZIP"), ("brotli", "Unknown compression codec")):
+        path = tmp_path / codec
+        engine.create(path, {"id": "INT"}, options={**DV, "file.format": "orc", "file.compression": codec})
+        with pytest.raises(EngineError, match=why):
+            engine.append(path, [[1]])
+
+
 def test_timestamps_of_a_writer_in_another_time_zone(
     paimon_engine: PaimonEngine, spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -126,6 +186,10 @@ def test_timestamps_of_a_writer_in_another_time_zone(
     engine.create(path, {"id": "INT", "t": "TIMESTAMP(6)"}, options={**DV, "file.format": "orc"})
     with time_zone(spark, "America/New_York"):
         times = [*FAR, *OLD[1:3], WHEN, datetime(2026, 3, 8, 3, 30), datetime(1883, 11, 18, 12, 1)]
+        # Java takes them for instants of before 1970 or after, by the time zone.
+        times += [
+            datetime(1970, 1, 1, hour, 59, 59, micros) for hour in (0, 4, 18, 19) for micros in (0, 1000, 500_000)
+        ] + [datetime(1969, 12, 31, hour, 59, 58, micros) for hour in (4, 5, 18, 19, 23) for micros in (999, 999_999)]
         engine.append(path, [[number, when] for number, when in enumerate([*times, None, datetime(2000, 1, 1)])])
         engine.delete(path, lambda row: row["id"] == 0)
 

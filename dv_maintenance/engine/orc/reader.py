@@ -11,7 +11,10 @@ import pyarrow.compute as pc
 from pyarrow import orc, types
 
 from dv_maintenance.engine.faults import decoding, reading
+from dv_maintenance.engine.orc.by_rows import UNITS, read_stripe, stripe_zones
+from dv_maintenance.engine.orc.near_epoch import as_in_java, zone_of
 from dv_maintenance.errors import DamagedTableError, RefusedError
+from dv_maintenance.files.orc_library import is_there
 from dv_maintenance.files.orc_tail import writer_zones
 from dv_maintenance.remedies import Remedy, setting
 from dv_maintenance.tables.work import EXACT_INSTANTS
@@ -20,8 +23,7 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.work import ScanTask, SourceFile
 
 _UTC = frozenset({"UTC", "GMT", "Etc/UTC", "Etc/GMT", "Z", "Zulu", "UCT", "Universal"})
-_SECOND = 1_000_000_000
-_DAY = 86_400 * _SECOND
+_DAY = 86_400
 _LEAVE_OUT = Remedy("leave the column out with {}, or read the table with its own engine", (setting("columns"),))
 
 
@@ -38,7 +40,7 @@ class OrcStored:
 
     def __init__(self, file: pa.NativeFile, uri: str, *, exact: bool = False, padded: Collection[str] = ()) -> None:
         self._file, self._uri, self._exact, self._padded = file, uri, exact, padded
-        self._shifted = False
+        self._shifted, self._zone = False, zone_of(None)
         self._orc: Any = orc.ORCFile(file)
         self.schema: pa.Schema = self._orc.schema
         self.rows: int = self._orc.nrows
@@ -71,7 +73,9 @@ class OrcStored:
             return
         with decoding(self._uri):
             zones = writer_zones(self._file)
-        self._shifted = zones is None or not zones <= _UTC
+        if zones is None and is_there():
+            zones = stripe_zones(self._file)
+        self._shifted, self._zone = zones is None or not zones <= _UTC, zone_of(zones)
         zoned = [field.name for field in chosen if _holds(field.type, zoned=True)]
         if zoned and self._shifted and not self._exact:
             found = ", ".join(sorted(zones - _UTC)) if zones else ""
@@ -87,7 +91,8 @@ class OrcStored:
 
         Raises
         ------
-        RefusedError : a timestamp does not fit into 64 bits of nanoseconds, or ORC libraries read it differently.
+        RefusedError : ORC libraries read a timestamp differently.
+        MissingSoftwareError : a timestamp does not fit into 64 bits of nanoseconds, and pyorc is not installed.
         """
         for stripe in range(self._orc.nstripes):
             with reading(self._uri, "ORC"):
@@ -96,21 +101,32 @@ class OrcStored:
                 except pa.ArrowInvalid as error:
                     if "out of range for nanosecond" not in str(error):
                         raise
-                    raise RefusedError(
-                        f"{self._uri} holds a timestamp before 1677 or after 2262, which cannot be read from ORC files",
-                        next_step=_LEAVE_OUT,
-                    ) from error
+                    batch = self._by_rows(stripe, fields)
             if self._shifted and any(_near_epoch(column) for column in batch.columns):
-                raise RefusedError(
-                    f"{self._uri} holds a timestamp within a day of 1970, written in a time zone other than UTC: ORC "
-                    "libraries read such values with a difference of a second",
-                    next_step=_LEAVE_OUT,
-                )
+                if self._zone is None:
+                    raise RefusedError(
+                        f"{self._uri} holds a timestamp within a day of 1970, written in a time zone that is not "
+                        "known: ORC libraries read such values with a difference of a second",
+                        next_step=_LEAVE_OUT,
+                    )
+                columns = [as_in_java(column, self._zone) for column in batch.columns]
+                batch = pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
             for name in self._padded:
                 at = batch.schema.get_field_index(name)
                 if at >= 0:
                     batch = batch.set_column(at, name, pc.utf8_rtrim(batch.column(at), " "))
             yield batch
+
+    def _by_rows(self, stripe: int, fields: tuple[int, ...]) -> pa.RecordBatch:
+        """The columns of a stripe, those with timestamps row by row."""
+        slow = [at for at in fields if _holds(self.schema.field(at).type, zoned=False)]
+        others = [at for at in fields if at not in slow]
+        with decoding(self._uri):
+            found = dict(zip(slow, read_stripe(self._file, stripe, slow, self.schema), strict=True))
+        if others:
+            batch = self._orc.read_stripe(stripe, columns=others)
+            found |= dict(zip(others, batch.columns, strict=True))
+        return pa.RecordBatch.from_arrays([found[at] for at in fields], names=[self.schema.names[at] for at in fields])
 
 
 def open_orc(file: pa.NativeFile, source: SourceFile, task: ScanTask) -> OrcStored:
@@ -155,9 +171,9 @@ def _near_epoch(array: pa.Array) -> bool:
 
 
 def _is_near_epoch(array: pa.Array) -> bool:
-    values = array.view(pa.int64())
-    near = pc.less_equal(pc.abs_checked(pc.fill_null(values, _DAY)), _DAY)
-    broken = pc.not_equal(pc.multiply(pc.divide(values, _SECOND), _SECOND), values)
+    values, second = array.view(pa.int64()), UNITS[array.type.unit]
+    near = pc.less_equal(pc.abs_checked(pc.fill_null(values, 0)), _DAY * second)
+    broken = pc.not_equal(pc.multiply(pc.divide(values, second), second), values)
     return bool(pc.any(pc.and_kleene(near, broken)).as_py())
 
 

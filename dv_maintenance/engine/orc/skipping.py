@@ -4,7 +4,7 @@ ORC's Java library, in Spark and elsewhere, skips groups of rows by the bounds t
 
 * text by UTF-16 instead of UTF-8: characters from U+10000 on, such as emoji, come before those from U+E000 on;
 * -0.0 as less than 0.0, which SQL takes for equal (a filter that says -0.0 stays wrong, as it is in every ORC file);
-* dates as ``java.sql.Date``, which has the Julian calendar before 1582-10-15.
+* dates as ``java.sql.Date``, which has the Julian calendar before 1582-10-15, and timestamps likewise.
 
 Which rows are lost depends on the bounds, so a rewrite would change it.
 """
@@ -19,6 +19,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
+
+from dv_maintenance.engine.orc.by_rows import UNITS
 
 # A year in which nothing depends on the calendar, even if a date in a filter is off by ten days.
 _FIRST_DAY: Final = (date(1583, 1, 1) - date(1970, 1, 1)).days
@@ -60,6 +62,8 @@ def _is_misleading(values: pa.Array) -> bool:
     kind = values.type
     if types.is_date32(kind):
         wrong = pc.less(values.view(pa.int32()), _FIRST_DAY)
+    elif types.is_timestamp(kind) and kind.unit != "ns":  # which begins in 1677
+        wrong = pc.less(values.view(pa.int64()), _FIRST_DAY * 86_400 * UNITS[kind.unit])
     elif types.is_float32(kind):
         wrong = pc.equal(values.view(pa.int32()), -(1 << 31))
     elif types.is_float64(kind):

@@ -6,7 +6,7 @@ without a time zone, and each stripe records it). The metadata of fields becomes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,10 +17,12 @@ from pyarrow import orc, types
 
 from dv_maintenance.engine.bounds import BoundsCollector
 from dv_maintenance.engine.faults import writing
+from dv_maintenance.engine.orc.by_rows import UNITS, RowWriter
 from dv_maintenance.engine.orc.reader import range_is_checked, timestamps_in
 from dv_maintenance.engine.orc.skipping import Misleading
 from dv_maintenance.engine.sinks import close_sink
 from dv_maintenance.errors import RefusedError
+from dv_maintenance.files.orc_library import is_there, library
 from dv_maintenance.files.orc_shapes import NOT_ORC, inner, is_lossy
 from dv_maintenance.files.orc_tail import without_row_indexes
 from dv_maintenance.tables.work import OutputFile
@@ -41,7 +43,10 @@ _CODECS: Final = {
     "lz4": "lz4",
     "zstd": "zstd",
 }
-_SECOND: Final = 1_000_000_000
+_SECOND: Final = UNITS["ns"]
+# Before 1970, ORC's libraries add a second to the fraction if it has more than this. They then read that of the last
+# second as one after 1970.
+_LEAST_MILLI: Final = 999_999
 # Metadata of fields that is for our own writers and readers. All other metadata becomes attributes of ORC's types.
 _OWN: Final = (b"dvm:", b"PARQUET:")
 # The maximum share of distinct values for which a dictionary is kept, as in ORC's Java writer.
@@ -70,12 +75,12 @@ class OrcFiles:
             )
         self.codec = codec
         self.stored = pa.schema([_stored(field) for field in schema])
-        if lost := next((field.name for field in schema if is_lossy(field.type)), None):
-            raise RefusedError(
-                f"column {lost} nests rows in rows and in arrays or maps: Arrow's ORC writer loses such values next to "
-                "nulls",
-                next_step=NOT_ORC,
-            )
+        self.exact = pa.schema([_stored(field, exact=True) for field in schema])
+        # Of a given number of rows in a file, none can go to another file when Arrow can't write a value.
+        counted = bool(task.file_rows) and is_there() and any(_holds(kind, types.is_timestamp) for kind in schema.types)
+        self.by_rows = counted or any(is_lossy(kind) for kind in schema.types)
+        if self.by_rows:
+            library()
 
     def examine(self, source: SourceFile, reader: Reader) -> None:
         """No part of an ORC file is copied."""
@@ -97,30 +102,32 @@ class OrcFile:
         self._misleading = Misleading()
         self._sink = files.storage.open_output(uri)
         self._unowned = _UnownedSink(self._sink)
-        self._writer: Any = orc.ORCWriter(
-            pa.PythonFile(self._unowned, mode="w"),
-            stripe_size=max(_LEAST_STRIPE, min(_STRIPE_BYTES, files.task.target_bytes // 4)),
-            compression=files.codec,
-            dictionary_key_size_threshold=_DICTIONARY,
-        )
+        self._writer: _ArrowWriter | RowWriter | None = None
 
-    def accepts(self, footer: Any, origins: Mapping[str, int]) -> bool:
-        """See ``protocols.NewFile``."""
+    def accepts(self, footer: Any, origins: Mapping[str, int], batch: pa.RecordBatch | None = None) -> bool:
+        """See ``protocols.NewFile``. Raises MissingSoftwareError: a value needs pyorc."""
         del footer, origins
-        return True
+        by_rows = self._files.by_rows or (batch is not None and any(map(_needs_rows, batch.columns)))
+        if self._writer is None:
+            files = self._files
+            kind, schema = (RowWriter, files.exact) if by_rows else (_ArrowWriter, files.stored)
+            stripe = max(_LEAST_STRIPE, min(_STRIPE_BYTES, files.task.target_bytes // 4))
+            self._writer = kind(self._unowned, schema, files.codec, stripe, _DICTIONARY)
+        return isinstance(self._writer, RowWriter) or not by_rows
 
     def add(self, batch: pa.RecordBatch) -> bool:
         """See ``protocols.NewFile``.
 
         Raises
         ------
-        RefusedError : other readers would read a timestamp differently.
+        RefusedError : no reader would read a timestamp as it is.
         """
+        assert self._writer is not None, "it is chosen when the file accepts its first batch"
         self._stats.add(batch)
-        columns = [_cast(array, field) for array, field in zip(batch.columns, self._files.stored, strict=True)]
+        columns = [_cast(array, field) for array, field in zip(batch.columns, self._writer.schema, strict=True)]
         self._misleading.add(columns)
         with writing(self.uri):
-            self._writer.write(pa.Table.from_arrays(columns, schema=self._files.stored))
+            self._writer.write(columns)
         self._rows += batch.num_rows
         return bool(self._sink.tell() >= self._files.task.target_bytes)
 
@@ -130,7 +137,8 @@ class OrcFile:
         with writing(self.uri):
             if self._misleading.found:
                 self._unowned.held = bytearray()
-            self._writer.close()
+            if self._writer is not None:
+                self._writer.close()
             if self._unowned.held is not None:
                 self._sink.write(without_row_indexes(bytes(self._unowned.held)))
         info = close_sink(self._sink, storage, self.uri)
@@ -140,24 +148,46 @@ class OrcFile:
         """See ``protocols.NewFile``."""
         # In this order: Arrow's writer, left open, would write its footer into a closed sink when collected.
         with suppress(Exception):
-            self._writer.close()
+            if self._writer is not None:
+                self._writer.close()
         with suppress(Exception):
             self._sink.close()
 
 
+class _ArrowWriter:
+    """As :class:`RowWriter`, with Arrow's library."""
+
+    def __init__(self, sink: Any, schema: pa.Schema, codec: str, stripe_size: int, dictionary: float) -> None:
+        self.schema = schema
+        self._writer: Any = orc.ORCWriter(
+            pa.PythonFile(sink, mode="w"),
+            stripe_size=stripe_size,
+            compression=codec,
+            dictionary_key_size_threshold=dictionary,
+        )
+
+    def write(self, columns: Sequence[pa.Array]) -> None:
+        self._writer.write(pa.Table.from_arrays([*map(_as_a_copy, columns)], schema=self.schema))
+
+    def close(self) -> None:
+        self._writer.close()
+
+
 def _cast(array: pa.Array, field: pa.Field) -> pa.Array:
-    """The array as it is stored. Raises RefusedError for a timestamp that other readers would read differently."""
-    try:
-        found = array if array.type == field.type else array.cast(field.type)
-    except pa.ArrowInvalid as error:
-        raise _unwritten(field, "before 1677 or after 2262, which cannot be read from ORC files") from error
-    # Arrow rounds seconds towards zero. Before 1970 the fraction is then negative, which Java takes for damage.
-    if any(_is_broken(each) for each in timestamps_in(found)):
-        raise _unwritten(field, "before 1970 with a fraction of a second, which Java would not read as Arrow writes it")
-    if _has_struct(found.type):
-        # Arrow writes null structs of a slice as structs of nulls. A copy has the offset 0, also in its children.
-        found = _null_below(found.take(np.arange(len(found))))
+    """The array as it is stored. Raises RefusedError for a timestamp that no library writes as it is."""
+    found = array if array.type == field.type else array.cast(field.type)
+    if any(_is_lost(each) for each in timestamps_in(found)):
+        raise RefusedError(
+            f"column {field.name} has a timestamp in the last second before 1970: in ORC files its fraction would be "
+            "read as one after 1970",
+            next_step=NOT_ORC,
+        )
     return found
+
+
+def _as_a_copy(array: pa.Array) -> pa.Array:
+    """Arrow writes null structs of a slice as structs of nulls. A copy has the offset 0, also in its children."""
+    return _null_below(array.take(np.arange(len(array)))) if _holds(array.type, types.is_struct) else array
 
 
 def _null_below(array: pa.Array) -> pa.Array:
@@ -170,21 +200,33 @@ def _null_below(array: pa.Array) -> pa.Array:
     return pa.StructArray.from_arrays(children, fields=list(array.type), mask=array.is_null())
 
 
-def _has_struct(type: pa.DataType) -> bool:
-    return types.is_struct(type) or any(map(_has_struct, inner(type)))
+def _holds(type: pa.DataType, check: Callable[[pa.DataType], bool]) -> bool:
+    return check(type) or any(_holds(each, check) for each in inner(type))
+
+
+def _needs_rows(column: pa.Array) -> bool:
+    """Whether Arrow would not write a timestamp: one that 64 bits of nanoseconds do not hold, or one before 1970 with a
+    fraction of a second, which it rounds towards zero, so that the fraction is negative.
+    """
+    return any(_is_out_of_range(each) or _is_broken(each) for each in timestamps_in(column))
+
+
+def _is_out_of_range(array: pa.Array) -> bool:
+    values, most = array.view(pa.int64()), (1 << 63) // (_SECOND // UNITS[array.type.unit]) - 1
+    return bool(pc.any(pc.or_kleene(pc.greater(values, most), pc.less(values, -most))).as_py())
 
 
 def _is_broken(array: pa.Array) -> bool:
-    values = array.view(pa.int64())
-    broken = pc.not_equal(pc.multiply(pc.divide(values, _SECOND), _SECOND), values)
+    values, per = array.view(pa.int64()), UNITS[array.type.unit]
+    broken = pc.not_equal(pc.multiply(pc.divide(values, per), per), values)
     return bool(pc.any(pc.and_kleene(pc.less(values, 0), broken)).as_py())
 
 
-def _unwritten(field: pa.Field, what: str) -> RefusedError:
-    return RefusedError(
-        f"column {field.name} has a timestamp {what}",
-        next_step=NOT_ORC,
-    )
+def _is_lost(array: pa.Array) -> bool:
+    """See ``_LEAST_MILLI``."""
+    values, per = array.view(pa.int64()), UNITS[array.type.unit]
+    least = _LEAST_MILLI * per // _SECOND - per
+    return bool(pc.any(pc.and_kleene(pc.greater(values, least), pc.less(values, 0))).as_py())
 
 
 class _UnownedSink:
@@ -215,20 +257,15 @@ class _UnownedSink:
         """Leaves the sink open: its owner closes it."""
 
 
-def _stored(field: pa.Field) -> pa.Field:
-    """The field as it is stored. Timestamps get the type that Arrow reads, so that it reports values out of range."""
+def _stored(field: pa.Field, *, exact: bool = False) -> pa.Field:
+    """The field as it is stored. Timestamps get the type that Arrow reads, unless they stay ``exact``."""
     kind = field.type
     if types.is_struct(kind):
-        if not kind.num_fields:
-            raise RefusedError(
-                f"column {field.name} holds rows without fields, which cannot be written to ORC files",
-                next_step=NOT_ORC,
-            )
-        kind = pa.struct([_stored(child) for child in kind])
+        kind = pa.struct([_stored(child, exact=exact) for child in kind])
     elif types.is_list(kind):
-        kind = pa.list_(_stored(kind.value_field))
+        kind = pa.list_(_stored(kind.value_field, exact=exact))
     elif types.is_map(kind):
-        kind = pa.map_(_stored(kind.key_field), _stored(kind.item_field))
+        kind = pa.map_(_stored(kind.key_field, exact=exact), _stored(kind.item_field, exact=exact))
     elif types.is_time(kind):
         kind = pa.int32() if types.is_time32(kind) else pa.int64()
     elif types.is_timestamp(kind):
@@ -237,6 +274,6 @@ def _stored(field: pa.Field) -> pa.Field:
                 f"column {field.name} holds timestamps, which this release of pyarrow cannot read back",
                 next_step=f"use pyarrow 26 or newer, or {NOT_ORC}",
             )
-        kind = pa.timestamp("ns", kind.tz)
+        kind = kind if exact else pa.timestamp("ns", kind.tz)
     attributes = {key: value for key, value in (field.metadata or {}).items() if not key.startswith(_OWN)}
     return pa.field(field.name, kind, field.nullable, attributes)

@@ -139,10 +139,11 @@ class ParquetFile:
         self._copied: list[tuple[int, GroupCopy, CopiedGroup]] = []
         self._by_value: dict[tuple[int, int], ChunkStats] = {}
 
-    def accepts(self, footer: Any, origins: Mapping[str, int]) -> bool:
+    def accepts(self, footer: Any, origins: Mapping[str, int], batch: pa.RecordBatch | None = None) -> bool:
         """See ``protocols.NewFile``. A footer has calendar keys or not: one file can't hold the dates of sources with
         keys and of sources without. Nor can a required column take rows of a source whose column is optional.
         """
+        del batch
         if self.layout is not None and self.layout.required and self._files.layout is not self.layout:
             self._files.refuse_required()
             return False

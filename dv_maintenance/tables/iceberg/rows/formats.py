@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 from pyarrow import types
 
-from dv_maintenance.files.orc_shapes import is_lossy
 from dv_maintenance.tables.iceberg.log.types import children, without_unknown
 from dv_maintenance.tables.iceberg.rows.avro_schema import avro_schema, clashes
 from dv_maintenance.tables.model import logical_type
@@ -146,8 +145,6 @@ def _not_in(kind: str, field: pa.Field) -> str:
         return "shapes in files other than Parquet"
     if kind == "orc" and "variant" in logical:
         return "variants in ORC files"
-    if kind == "orc" and is_lossy(field.type):
-        return "structs in structs and in lists or maps of ORC files"
     return ""
 
 

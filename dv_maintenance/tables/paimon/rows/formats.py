@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from dv_maintenance.errors import RefusedError
+from dv_maintenance.files.orc_library import is_there
 from dv_maintenance.tables.paimon.rows.avro_schema import odd_names, records_of
 from dv_maintenance.tables.paimon.rows.lineage import with_lineage
 from dv_maintenance.tables.paimon.rows.types import DataType, Field, arrow_field, arrow_type, parts_of
@@ -49,7 +50,7 @@ _CODECS: Final = {
 _OF_POLICY: Final = {"avro": {"none": "null", "gzip": "deflate"}}
 _IDS: Final = (2**31 - 1) // 4
 _DEPTHS: Final = 1024
-# Compressions of ORC files that this package can decompress itself, to read the time zone of timestamps in the footers.
+# Compressions of ORC files that are unpacked without pyorc, to read the time zone of timestamps in the footers.
 _OPEN: Final = ("none", "zlib", "zstd")
 
 
@@ -135,12 +136,13 @@ def codec_of(snapshot: PaimonSnapshot, wanted: str | None = None) -> str:
         kind == "orc"
         and requested in known
         and requested not in _OPEN
+        and not is_there()
         and _column(snapshot, "TIMESTAMP", "TIMESTAMP_LTZ")
     ):
         raise RefusedError(
             f"{who} requests ORC files with {requested}, but the time zone of their timestamps can't be read",
             at=snapshot,
-            next_step=f"set {what} to one of {', '.join(_OPEN)}",
+            next_step=f"pip install 'dv-maintenance[orc]', or set {what} to one of {', '.join(_OPEN)}",
         )
     if requested not in known:
         raise RefusedError(
