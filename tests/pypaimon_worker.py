@@ -27,24 +27,25 @@ class Worker:
     def create(self, path: str, columns: dict[str, str], partition: list[str], options: dict[str, str]) -> None:
         catalog, name = _named(path)
         catalog.create_database(name.split(".")[0], True)
-        schema = pa.schema([(column, pa.type_for_alias(kind)) for column, kind in columns.items()])
+        schema = pa.schema([(column, _type(kind)) for column, kind in columns.items()])
         told = Schema.from_pyarrow_schema(schema, partition_keys=partition, options=options)
         catalog.create_table(name, told, False)
 
     def append(self, path: str, columns: dict[str, str], rows: list[dict[str, Any]]) -> None:
-        schema = pa.schema([(column, pa.type_for_alias(kind)) for column, kind in columns.items()])
+        schema = pa.schema([(column, _type(kind)) for column, kind in columns.items()])
         builder = self.table(path).new_batch_write_builder()
         writer = builder.new_write()
         writer.write_arrow(pa.Table.from_pylist([_with_bytes(row, schema) for row in rows], schema))
         _commit(builder, writer.prepare_commit())
         writer.close()
 
-    def update(self, path: str, column: str, values: dict[str, Any]) -> None:
-        """``values``: by row id."""
+    def update(self, path: str, column: str, values: dict[str, Any], blob: bool = False) -> None:
+        """``values``: by row id; of a column of blobs, their text."""
         ids = pa.array([int(each) for each in values], pa.int64())
         builder = self.table(path).new_batch_write_builder()
         update = builder.new_update().with_update_type([column])
-        found = pa.table({"_ROW_ID": ids, column: pa.array(list(values.values()))})
+        new = [each.encode() for each in values.values()] if blob else list(values.values())
+        found = pa.table({"_ROW_ID": ids, column: pa.array(new, pa.large_binary() if blob else None)})
         _commit(builder, update.update_by_arrow_with_row_id(found))
 
     def delete(self, path: str, ids: list[int]) -> None:
@@ -117,9 +118,16 @@ def _commit(builder: Any, messages: Any) -> None:
     commit.close()
 
 
+def _type(kind: str) -> pa.DataType:
+    """``float[3]`` is a vector of three floats."""
+    element, bracket, length = kind.removesuffix("]").partition("[")
+    found = pa.type_for_alias(element)
+    return pa.list_(found, int(length)) if bracket else found
+
+
 def _with_bytes(row: dict[str, Any], schema: pa.Schema) -> dict[str, Any]:
     binary = [field.name for field in schema if pa.types.is_large_binary(field.type)]
-    return {**row, **{name: row[name].encode() for name in binary}}
+    return {**row, **{name: None if row[name] is None else row[name].encode() for name in binary}}
 
 
 def _plain(value: Any) -> Any:

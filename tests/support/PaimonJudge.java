@@ -26,6 +26,9 @@ import org.apache.paimon.catalog.Identifier;
 import org.apache.paimon.compact.CompactUnit;
 import org.apache.paimon.data.BinaryRow;
 import org.apache.paimon.data.BinaryString;
+import org.apache.paimon.data.BinaryVector;
+import org.apache.paimon.data.Blob;
+import org.apache.paimon.data.BlobData;
 import org.apache.paimon.data.Decimal;
 import org.apache.paimon.data.GenericArray;
 import org.apache.paimon.data.GenericMap;
@@ -95,6 +98,7 @@ import org.apache.paimon.types.MapType;
 import org.apache.paimon.types.MultisetType;
 import org.apache.paimon.types.RowKind;
 import org.apache.paimon.types.RowType;
+import org.apache.paimon.types.VectorType;
 import org.apache.paimon.utils.InternalRowUtils;
 import org.apache.paimon.utils.JsonSerdeUtil;
 import org.apache.paimon.utils.Pair;
@@ -903,6 +907,15 @@ public class PaimonJudge {
             return row((RowType) type, told, 0);
         } else if (root == DataTypeRoot.VARIANT) {
             return GenericVariant.fromJson(told.asText());
+        } else if (root == DataTypeRoot.BLOB) {
+            return new BlobData(Base64.getDecoder().decode(told.asText()));
+        } else if (root == DataTypeRoot.VECTOR) {
+            Object[] items = new Object[told.size()];
+            DataType element = ((VectorType) type).getElementType();
+            for (int i = 0; i < items.length; i++) {
+                items[i] = value(element, get(told, i));
+            }
+            return BinaryVector.fromInternalArray(new GenericArray(items), element);
         }
         throw new IllegalArgumentException("no way to write " + type);
     }
@@ -950,6 +963,10 @@ public class PaimonJudge {
             fill(into.addArray(), (InternalRow) value, (RowType) type);
         } else if (root == DataTypeRoot.VARIANT) {
             into.add(((Variant) value).toJson());
+        } else if (value instanceof Blob) {
+            into.add(Base64.getEncoder().encodeToString(((Blob) value).toData()));
+        } else if (root == DataTypeRoot.VECTOR) {
+            items(into.addArray(), (InternalArray) value, ((VectorType) type).getElementType());
         } else {
             into.add(value.toString());
         }

@@ -13,7 +13,7 @@ from typing import Final
 from dv_maintenance.errors import RefusedError, UnsupportedFeatureError
 from dv_maintenance.remedies import Remedy, setting
 from dv_maintenance.tables.paimon.log.schema import Schema
-from dv_maintenance.tables.paimon.rows.types import DataType
+from dv_maintenance.tables.paimon.rows.types import DataType, holds
 
 POSTPONE_BUCKET: Final = -2
 """Bucket number of rows that readers do not see until a compaction moves them to a real bucket."""
@@ -30,6 +30,11 @@ _ELSEWHERE: Final = (
     *("incremental-between", "incremental-between-timestamp", "incremental-to-auto-tag"),
 )
 _COLUMNS: Final = ".columns"
+# Options with which columns of blobs hold, or are read as, descriptions of where the blobs are.
+_DESCRIBED: Final = (
+    *("blob-descriptor-field", "blob.stored-descriptor-fields", "blob-view-field", "blob-external-storage-field"),
+    "blob-as-descriptor",
+)
 _NEWEST: Final = frozenset({"default", "latest", "latest-full", "full"})
 
 
@@ -151,9 +156,15 @@ def check_rows_readable(schema: Schema, table: str, version: int) -> None:
         reason = f"a primary-key table with {found} is read differently, which this release does not support"
     if reason:
         raise RefusedError(reason, table=table, version=version, next_step=_NEXT)
-    blobs = [each.name for each in schema.fields if each.type.root == "BLOB"]
-    vectors = [each.name for each in schema.fields if each.type.root == "VECTOR"]
-    kinds = ((blobs, "blobs in separate files"), (vectors, "vectors"))
+    blobs = [each for each in schema.fields if holds(each.type, "BLOB")]
+    nested = [each.name for each in blobs if each.type.root != "BLOB"]
+    alone = [] if options.data_evolution else [each.name for each in blobs]
+    described = [name for name in _DESCRIBED if schema.options.get(name, "false").strip().lower() != "false"]
+    kinds = (
+        (nested, "blobs in arrays or maps"),
+        (alone, "blobs without data-evolution.enabled"),
+        ([each.name for each in blobs] if described else [], f"descriptions of blobs ({', '.join(described)})"),
+    )
     for names, what in kinds:
         if names:
             raise _columns_refused(names, what, table, version)

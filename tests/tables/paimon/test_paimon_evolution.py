@@ -16,6 +16,7 @@ from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.binary_rows import encode_row
+from support.blob_files import PLACEHOLDER, blob_file
 from support.paimon_writer import DataFile, PaimonWriter
 from test_paimon_scan import rows
 
@@ -201,9 +202,10 @@ def test_what_only_paimon_rewrites(tmp_path: Path) -> None:
             purge(opened(written), LocalEngine())
         return str(caught.value)
 
-    blobs = PaimonWriter(tmp_path / "blobs", {**COLUMNS, "pic": "BLOB"}, options=OPTIONS)
+    described = {**OPTIONS, "blob-descriptor-field": "pic"}
+    blobs = PaimonWriter(tmp_path / "blobs", {**COLUMNS, "pic": "BLOB"}, options=described)
     file = blobs.append(numbered(range(4)), _FIRST_ROW_ID=0, _WRITE_COLS=["id", "a", "b"])
-    assert "the column pic holds blobs" in reason(blobs, file)
+    assert "pic hold descriptions of blobs (blob-descriptor-field)" in reason(blobs, file)
     before = evolving(tmp_path / "before")
     assert "no row ids" in reason(before, before.append(numbered(range(4))))
     avro = PaimonWriter(tmp_path / "avro", COLUMNS, options=OPTIONS | {"file.format": "avro"})
@@ -213,7 +215,7 @@ def test_what_only_paimon_rewrites(tmp_path: Path) -> None:
     vectors = evolving(tmp_path / "vectors")
     file = put(vectors, numbered(range(4)), 0)
     put(vectors, [{"b": 1}] * 4, 0, ["b"], _FILE_NAME="data-1-0.vector.parquet")
-    assert "blobs or vectors of its rows are in other files" in reason(vectors, file)
+    assert "vectors or videos of its rows are in other files" in reason(vectors, file)
     cast = evolving(tmp_path / "cast")
     file = put(cast, numbered(range(4)), 0)
     cast.alter({**COLUMNS, "b": "STRING"})
@@ -362,27 +364,136 @@ def test_partitions_and_rows_before_there_were_ids(tmp_path: Path) -> None:
     assert table.scan_tasks(table.snapshot(), ["b", "p"])[0].sources[0].format != "parts"
 
 
-def test_blobs_in_files_of_their_own_are_left_out(tmp_path: Path) -> None:
-    written = PaimonWriter(tmp_path / "t", {**COLUMNS, "pic": "BLOB"}, options=OPTIONS)
+def blobs(written: PaimonWriter, first: int, *values: object, age: int = 1, **entry: Any) -> DataFile:
+    """A file of blobs, which is not added yet."""
+    name = f"data-blob-{first}-{age}.blob"
+    data = blob_file(values)
+    written.put(f"bucket-0/{name}", data)
+    told = {"_FIRST_ROW_ID": first, "_WRITE_COLS": ["pic"], "_MIN_SEQUENCE_NUMBER": age, "_MAX_SEQUENCE_NUMBER": age}
+    return DataFile(name, len(values), size=len(data), entry=tuple({**told, **entry}.items()))
+
+
+def with_blobs(path: Path, **options: str) -> PaimonWriter:
+    return PaimonWriter(path / "t", {**COLUMNS, "pic": "BLOB"}, options=OPTIONS | options)
+
+
+def plain_file(written: PaimonWriter, ids: range) -> DataFile:
     age = {"_MIN_SEQUENCE_NUMBER": 1, "_MAX_SEQUENCE_NUMBER": 1}
-    anchor = written.data_file(numbered(range(4)), _FIRST_ROW_ID=0, _WRITE_COLS=["id", "a", "b"], **age)
-    blobs = [
-        DataFile(f"data-blob-{first}.blob", 2, size=1000, entry=(("_FIRST_ROW_ID", first), ("_WRITE_COLS", ["pic"])))
-        for first in (0, 2)
-    ]
-    written.commit("APPEND", add=[blobs[1], anchor, blobs[0]])
+    return written.data_file(numbered(ids), _FIRST_ROW_ID=ids[0], _WRITE_COLS=["id", "a", "b"], **age)
+
+
+def pictures(written: PaimonWriter) -> dict[int, bytes | None]:
+    return {row["id"]: row["pic"] for row in rows(written.path, columns=["pic", "id"])}
+
+
+def test_blobs_in_files_of_their_own(tmp_path: Path) -> None:
+    written = with_blobs(tmp_path)
+    anchor = plain_file(written, range(4))
+    written.commit("APPEND", add=[blobs(written, 2, b"", b"three"), anchor, blobs(written, 0, b"zero", None)])
     written.delete({anchor: [2]})
-    later = written.data_file(numbered(range(4, 6)), _FIRST_ROW_ID=4, _WRITE_COLS=["id", "a", "b"], **age)
-    entry = (("_FIRST_ROW_ID", 4), ("_WRITE_COLS", ["pic"]))
-    written.commit("APPEND", add=[DataFile("data-blob-4.blob", 2, size=7, entry=entry), later])
+    later = plain_file(written, range(4, 6))
+    newest = blobs(written, 4, b"four", b"five")
+    written.commit("APPEND", add=[newest, later])
     snapshot = opened(written).snapshot()
     assert snapshot.files.select(["physical_rows", "size"]).to_pylist() == [
-        {"physical_rows": 4, "size": anchor.size + 2000},
-        {"physical_rows": 2, "size": later.size + 7},
+        {
+            "physical_rows": 4,
+            "size": anchor.size + sum(f.stat().st_size for f in written.path.rglob("*-1.blob")) - newest.size,
+        },
+        {"physical_rows": 2, "size": later.size + newest.size},
     ]
-    assert [row["id"] for row in rows(written.path, columns=["id", "b"])] == [0, 1, 3, 4, 5]
-    with pytest.raises(RefusedError, match="pic hold blobs"):
-        rows(written.path)
+    found = {0: b"zero", 1: None, 3: b"three", 4: b"four", 5: b"five"}
+    assert pictures(written) == found
+    assert {row["pic"] for row in rows(written.path, columns=["pic"])} == {*found.values()}
+    newer = blobs(written, 0, PLACEHOLDER, b"one", b"two", PLACEHOLDER, age=5)
+    written.commit("APPEND", add=[newer])
+    assert pictures(written) == found | {1: b"one"}
+    written.commit("APPEND", add=[blobs(written, 4, None, age=6)])
+    found |= {1: b"one", 4: None}
+    assert pictures(written) == found
+    assert purged(written) == [(0, 2), (3, 1), (4, 2)]
+    assert pictures(written) == found
+    live = opened(written).snapshot().live.entries["file_name"].to_pylist()
+    assert newest.name in live, "its rows are all live"
+    assert newer.name not in live
+    assert sum(name.endswith(".blob") for name in live) == 6, live
+
+
+def test_damaged_blobs_are_found(tmp_path: Path) -> None:
+    written = with_blobs(tmp_path)
+    anchor, file = plain_file(written, range(4)), blobs(written, 0, *[b"x" * 50] * 4)
+    written.commit("APPEND", add=[anchor, file])
+    written.delete({anchor: [1]})
+    place = written.path / "bucket-0" / file.name
+    data = place.read_bytes()
+    assert len(pictures(written)) == 3
+    place.write_bytes(data[:60] + b"y" + data[61:])
+    with pytest.raises(DamagedTableError, match=r"0-1\.blob is damaged: the checksum of a blob is wrong"):
+        pictures(written)
+    for damaged in (data[:-1], data[:-6] + b"\xff" + data[-5:], blob_file([b"x"])):
+        place.write_bytes(damaged)
+        with pytest.raises(DamagedTableError, match=r"0-1\.blob"):
+            pictures(written)
+        with pytest.raises(DamagedTableError, match=r"0-1\.blob is damaged"):
+            purge(opened(written), LocalEngine())
+        assert {each.name for each in place.parent.iterdir() if each.suffix == ".blob"} == {file.name}
+    place.unlink()
+    with pytest.raises(DamagedTableError, match="does not exist"):
+        pictures(written)
+
+
+def test_files_of_blobs_that_do_not_fit(tmp_path: Path) -> None:
+    def refused(name: str, **more: Any) -> str:
+        written = with_blobs(tmp_path / name)
+        values = [b"x"] * more.pop("count", 4)
+        file = blobs(written, 0, *values, **more)
+        written.commit("APPEND", add=[plain_file(written, range(4)), blobs(written, 1, b"y"), file])
+        with pytest.raises(UnsupportedFeatureError) as caught:
+            pictures(written)
+        return caught.value.message
+
+    assert "has rows of" in refused("twice")
+    assert "neither is newer" in refused("again", count=2)
+    assert "has rows beyond those of" in refused("beyond", count=5, age=2)
+    beside = with_blobs(tmp_path / "beside")
+    beside.commit("APPEND", add=[beside.data_file(numbered(range(4)), _FIRST_ROW_ID=0)])
+    with pytest.raises(UnsupportedFeatureError, match="holds the column pic of blobs beside others"):
+        pictures(beside)
+    video = with_blobs(tmp_path / "video")
+    file = blobs(video, 0, b"x")
+    video.commit("APPEND", add=[plain_file(video, range(1)), replace(file, name=file.name.replace(".blob", ".video"))])
+    with pytest.raises(UnsupportedFeatureError, match="holds a video"):
+        pictures(video)
+
+
+def test_blobs_that_change_while_rows_move(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The commit is lost, with the new files of blobs; rows that others delete stay deleted."""
+    written = with_blobs(tmp_path)
+    anchor = plain_file(written, range(4))
+    written.commit("APPEND", add=[anchor, blobs(written, 0, b"0", b"1", b"2", b"3")])
+    written.delete({anchor: [1]})
+    table, base, replacement = rewritten(written)
+    written.commit("APPEND", add=[blobs(written, 2, b"new", age=5)])
+    outcome = table.commit(base, [replacement], operation={})
+    assert (outcome.version, "changed columns" in outcome.reason) == (None, True)
+    assert len(list(written.path.glob("bucket-0/*.blob"))) == 2
+    # After the first attempt has written its files.
+    table, base, replacement = rewritten(written)
+    original, newer = Storage.open_output, [blobs(written, 2, b"newer", age=6)]
+
+    def open_output(self: Storage, path: str) -> Any:
+        if newer:
+            written.commit("APPEND", add=[newer.pop()])
+        return original(self, path)
+
+    monkeypatch.setattr(Storage, "open_output", open_output)
+    assert table.commit(base, [replacement], operation={}).version is None
+    assert len(list(written.path.glob("bucket-0/*.blob"))) == 3
+    table, base, replacement = rewritten(written)
+    delete(table, LocalEngine(), "id = 0")
+    outcome = table.commit(base, [replacement], operation={})
+    assert outcome.version is not None
+    assert pictures(written) == {2: b"newer", 3: b"3"}
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,7 @@ from dv_maintenance.tables.paimon.rows.types import arrow_type, parse_type
 from dv_maintenance.tables.paimon.table import PaimonTable
 from dv_maintenance.tables.work import ScanTask
 
+EVOLVING = {"row-tracking.enabled": "true", "data-evolution.enabled": "true"}
 EXPECTED: dict[str, dict[str, Any]] = {
     path.parent.name: json.loads(path.read_text()) for path in sorted((GOLDEN / "paimon").glob("*/expected.json"))
 }
@@ -264,7 +265,9 @@ def test_partition_values_are_constants(tmp_path: Path, type: str, value: Any) -
     [
         ({"id": "INT", "t": "TIMESTAMP(9)"}, {}, "nanoseconds"),
         ({"id": "INT", "t": "BLOB"}, {}, "blobs"),
-        ({"id": "INT", "t": {"type": "VECTOR", "element": "FLOAT", "length": 2}}, {}, "vectors"),
+        ({"id": "INT", "t": {"type": "ARRAY", "element": "BLOB"}}, {}, "blobs in arrays"),
+        ({"id": "INT", "t": "BLOB"}, EVOLVING | {"blob-descriptor-field": "t"}, "descriptions of blobs"),
+        ({"id": "INT", "t": "BLOB"}, EVOLVING | {"blob-as-descriptor": "true"}, "descriptions of blobs"),
         ({"id": "INT"}, {"scan.fallback-branch": "b"}, "fallback branch b does not exist"),
         ({"id": "INT"}, {"query-auth.enabled": "true"}, "catalog"),
     ],

@@ -88,7 +88,7 @@ def test_nested_types() -> None:
         pa.string(), pa.int64()
     )
     vector = {"type": "VECTOR", "element": "FLOAT", "length": 4}
-    assert arrow_type(parse_type(vector)) == pa.list_(pa.field("element", pa.float32()), 4)
+    assert arrow_type(parse_type(vector)) == pa.list_(pa.field("element", pa.float32()))
     assert pa.types.is_map(arrow_type(parse_type({"type": "MULTISET", "element": "INT"})))
 
 

@@ -19,18 +19,19 @@ from dv_maintenance.errors import DamagedTableError
 from dv_maintenance.files.arrays import bools, strings
 from dv_maintenance.tables.gates import Input, check_replacements, check_stored, wrong
 from dv_maintenance.tables.model import FileKey
+from dv_maintenance.tables.paimon.commit.blobs import CutBlobs
 from dv_maintenance.tables.paimon.commit.index_change import index_change, load_dv
 from dv_maintenance.tables.paimon.commit.publish import Draft, publish
-from dv_maintenance.tables.paimon.commit.value_stats import EMPTY_ROW, file_stats
+from dv_maintenance.tables.paimon.commit.value_stats import EMPTY_ROW, NO_STATS, file_stats
 from dv_maintenance.tables.paimon.layout import table_layout
 from dv_maintenance.tables.paimon.log.entries import Entry, FileId, added_entries, filled, newest_template, removal
 from dv_maintenance.tables.paimon.log.index_manifest import DvEntry
 from dv_maintenance.tables.paimon.log.manifests import ADD
 from dv_maintenance.tables.paimon.log.schema import read_schema
 from dv_maintenance.tables.paimon.log.snapshots import COMPACT, read_snapshot_file
-from dv_maintenance.tables.paimon.rows import keyed, lineage
+from dv_maintenance.tables.paimon.rows import keyed
 from dv_maintenance.tables.paimon.rows.evolution import others_of
-from dv_maintenance.tables.paimon.rows.lineage import with_lineage
+from dv_maintenance.tables.paimon.rows.formats import written_columns, written_schema
 from dv_maintenance.tables.paimon.rows.row_id_ranges import live_ranges
 from dv_maintenance.tables.publish import before_the_commit
 from dv_maintenance.tables.staying import Stay, outcome_of
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
 
 _COMPACTED: Final = 1
 _EXPIRED: Final = "its planned deletion vectors have expired"
-_NO_STATS: Final = {"_MIN_VALUES": EMPTY_ROW, "_MAX_VALUES": EMPTY_ROW, "_NULL_COUNTS": []}
 _COLUMNS: Final = [
     "path",
     "file_name",
@@ -111,8 +111,10 @@ def commit_replacements(
         layout = table_layout(target.place)
         _verify(layout, base, replacements, live)
     commit = _Commit(layout, base, replacements, live)
-    published = publish(target, base, commit.compose, writes="rewrite", max_attempts=max_attempts)
+    with commit.blobs.named_by_the_commit():
+        published = publish(target, base, commit.compose, writes="rewrite", max_attempts=max_attempts)
     draft = published.draft
+    commit.blobs.discard(() if draft is None else [entry.id[2] for entry in draft.entries])
     moved = {} if draft is None or draft.index is None else draft.index.moved
     return replace(outcome_of(published, commit.stay, commit.lost, lambda file: file.key), moved=moved)
 
@@ -124,6 +126,7 @@ class _Commit:
     live : inputs that are live at the base snapshot.
     stay : id -> replacement that can be committed on the newest snapshot.
     lost : id -> why a replacement is lost.
+    blobs : the new files of blobs.
     """
 
     layout: Layout
@@ -137,6 +140,10 @@ class _Commit:
     _dvs: dict[str, DeletionVector] = field(default_factory=dict)
     _moved: tuple[int, bool] | None = None
     _barred: dict[str, str] = field(default_factory=dict)
+    blobs: CutBlobs = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.blobs = CutBlobs(self.layout, self.base)
 
     def compose(self, now: PaimonSnapshot) -> Draft | None:
         self._decide(now)
@@ -166,6 +173,9 @@ class _Commit:
                 entries.append(entry)
                 if deleted:
                     fresh[entry.id] = deleted
+                if first is not None:
+                    rows = range(first, first + output.rows)
+                    entries += self.blobs.cut((self._entries[file] for file in groups[each.id]), output.uri, rows)
         return Draft(COMPACT, tuple(entries), index_change(self.layout, now, gone, fresh, self._dvs))
 
     def _decide(self, now: PaimonSnapshot) -> None:
@@ -270,7 +280,7 @@ class _Commit:
     ) -> Entry:
         """The manifest entry of a new file, with the schema of the table's newest manifests."""
         template, first = self._template, inputs[0]
-        schema = with_lineage(self.base.table_schema, self.base.options)
+        schema = written_schema(self.base)
         if now.options.primary_key:
             schema = read_schema(self.layout, first.file["_SCHEMA_ID"])
         assert template is not None, "templates are read before the first entry"
@@ -280,7 +290,7 @@ class _Commit:
             "_ROW_COUNT": output.rows,
             "_MIN_KEY": EMPTY_ROW,
             "_MAX_KEY": EMPTY_ROW,
-            "_KEY_STATS": _NO_STATS,
+            "_KEY_STATS": NO_STATS,
             "_VALUE_STATS": file_stats(schema, output.stats),
             "_MIN_SEQUENCE_NUMBER": min(each.file["_MIN_SEQUENCE_NUMBER"] for each in inputs),
             "_MAX_SEQUENCE_NUMBER": max(each.file["_MAX_SEQUENCE_NUMBER"] for each in inputs),
@@ -292,7 +302,7 @@ class _Commit:
             "_DELETE_ROW_COUNT": 0,
             "_FILE_SOURCE": _COMPACTED,
             "_FIRST_ROW_ID": first_row_id,
-            "_WRITE_COLS": [each.name for each in schema.fields] if lineage.tracks(self.base.options) else None,
+            "_WRITE_COLS": written_columns(self.base),
         }
         if now.options.primary_key:
             values = keyed.rewritten(first.file, values)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.work import ColumnStats
 
 EMPTY_ROW: Final = encode_row((), ())
+NO_STATS: Final = {"_MIN_VALUES": EMPTY_ROW, "_MAX_VALUES": EMPTY_ROW, "_NULL_COUNTS": []}
 """The row without fields."""
 
 BOUNDED: Final = frozenset(

@@ -65,7 +65,7 @@ def _required(type: DataType, name: str, used: set[str]) -> Any:
             unit = "millis" if type.precision <= 3 else "micros"
             local = "local-" if type.root == "TIMESTAMP_LTZ" else ""
             return {"type": "long", "logicalType": f"{local}timestamp-{unit}"}
-        case "ARRAY":
+        case "ARRAY" | "VECTOR":
             return {"type": "array", "items": _type(type.parts[0].type, name, used)}
         case "ROW":
             return _record(type.parts, name, used)

@@ -29,6 +29,9 @@ PARTS_OF: Final = "part_of"
 
 # Columns that a file may have besides the table's columns.
 _SYSTEM: Final = frozenset(each.name for each in LINEAGE)
+_VIDEO: Final = ".video"
+_BLOBS: Final = (".blob", _VIDEO)
+_VECTORS: Final = ".vector."
 _NEXT: Final = "read the table with Paimon itself, for example through its Spark connector"
 
 
@@ -106,16 +109,18 @@ def grouped(files: pa.Table, anchor: pa.Int64Array) -> tuple[pa.Table, pa.Table]
 
 def _is_dedicated(name: str) -> bool:
     """Whether a file holds only blobs or vectors."""
-    return name.endswith((".blob", ".video")) or ".vector." in name
+    return name.endswith(_BLOBS) or _VECTORS in name
 
 
-def with_dedicated(parts: pa.Table) -> pa.StringArray:
-    """Anchors whose rows have blobs or vectors in other files. ``parts``: see :func:`grouped`."""
+def with_uncut(parts: pa.Table) -> pa.StringArray:
+    """Anchors whose rows have vectors or videos in other files, which are not cut here.
+
+    parts : see :func:`grouped`.
+    """
     if not parts.num_rows:
         return strings([])
     names = combined(parts["file_name"])
-    found = [pc.ends_with(names, ".blob"), pc.ends_with(names, ".video"), pc.match_substring(names, ".vector.")]
-    return combined(parts[PARTS_OF].filter(pc.or_(pc.or_(found[0], found[1]), found[2])))
+    return combined(parts[PARTS_OF].filter(pc.or_(pc.ends_with(names, _VIDEO), pc.match_substring(names, _VECTORS))))
 
 
 def _overlapping(name: str, first: int, rows: int) -> DamagedTableError:
@@ -191,6 +196,7 @@ def holders(
         if field.name in constants or not having:
             continue
         newest, *older = having
+        check_blobs(ordered[newest], stored[newest], [field])
         if older and ordered[older[0]]["max_sequence"] == ordered[newest]["max_sequence"]:
             one, other = (ordered[at]["path"] for at in having[:2])
             raise UnsupportedFeatureError(
@@ -204,6 +210,92 @@ def holders(
         (ordered[at], stored[at], [field for field in wanted if source_of.get(field.id, chosen[0]) == at])
         for at in chosen
     ]
+
+
+def blob_files(
+    parts: Sequence[Mapping[str, Any]], schema_of: Callable[[int], Schema], wanted: Sequence[Field]
+) -> dict[int, list[Mapping[str, Any]]]:
+    """The files of a group that hold ``wanted`` columns of blobs, by the column's id: the newest first, as a value that
+    one lacks is that of an older one.
+
+    Raises
+    ------
+    UnsupportedFeatureError : two files of the same age have the same rows; a file is a video, or has rows that the
+        group does not have.
+    """
+    ids = {field.id for field in wanted if field.type.root == "BLOB"}
+    found: dict[int, list[Mapping[str, Any]]] = defaultdict(list)
+    anchor = next(part for part in parts if part["path"] == part[PARTS_OF])
+    for part in sorted(parts, key=lambda part: (-_age(part)[0], part["first_row_id"])):
+        if not part["file_name"].endswith(_BLOBS):
+            continue
+        for field in _written(part, schema_of(part["schema_id"])).fields:
+            if field.id not in ids:
+                continue
+            if part["file_name"].endswith(_VIDEO):
+                raise _unread(part["path"], "holds a video")
+            if _end(part) > _end(anchor):
+                raise _unread(part["path"], f"has rows beyond those of {anchor['path']}")
+            for newer in found[field.id][-1:]:
+                if _age(newer)[0] == _age(part)[0] and _end(newer) > part["first_row_id"]:
+                    raise _unread(part["path"], f"has rows of {newer['path']}, and neither is newer")
+            found[field.id].append(part)
+    return found
+
+
+def vector_files(
+    parts: Sequence[Mapping[str, Any]], schema_of: Callable[[int], Schema], wanted: Sequence[Field]
+) -> list[tuple[list[Field], list[Mapping[str, Any]]]]:
+    """The ``wanted`` columns of vectors that are in files of their own, and these files in the order of their rows.
+
+    Raises
+    ------
+    UnsupportedFeatureError : the newest files do not hold all rows of the group, one after the other.
+    """
+    anchor = next(part for part in parts if part["path"] == part[PARTS_OF])
+    stacks: dict[str, tuple[list[Field], list[Mapping[str, Any]]]] = {}
+    # Of files that begin with the same row, the newest counts.
+    for part in sorted(parts, key=lambda part: (part["first_row_id"], -_age(part)[0])):
+        if _VECTORS not in part["file_name"]:
+            continue
+        held = {field.id for field in _written(part, schema_of(part["schema_id"])).fields}
+        if not (fields := [field for field in wanted if field.id in held]):
+            continue
+        _, stack = stacks.setdefault(part["write_cols"], (fields, []))
+        end = _end(stack[-1]) if stack else anchor["first_row_id"]
+        if stack and part["first_row_id"] < end and _age(part)[0] < _age(stack[-1])[0]:
+            continue
+        if part["first_row_id"] != end:
+            raise _unread(part["path"], "does not go on where other files of vectors end")
+        stack.append(part)
+    for _, stack in stacks.values():
+        if _end(stack[-1]) != _end(anchor):
+            raise _unread(stack[-1]["path"], f"does not end where {anchor['path']} does")
+    return list(stacks.values())
+
+
+def check_blobs(file: Mapping[str, Any], schema: Schema, wanted: Sequence[Field]) -> None:
+    """Refuse a file that holds ``wanted`` columns of blobs beside others: they describe where the blobs are.
+
+    file : a row of the files table, with ``write_cols``.
+    schema : that it was written with.
+    """
+    blobs = {each.id: each.name for each in wanted if each.type.root == "BLOB"}
+    held = [each for each in _written(file, schema).fields if each.id in blobs] if blobs else []
+    if held:
+        raise _unread(file["path"], f"holds the column {blobs[held[0].id]} of blobs beside others")
+
+
+def _end(part: Mapping[str, Any]) -> int:
+    """The row id after those of a file."""
+    end: int = part["first_row_id"] + part["physical_rows"]
+    return end
+
+
+def _unread(path: str, what: str) -> UnsupportedFeatureError:
+    return UnsupportedFeatureError(
+        f"{path} {what}, which this release does not read", features=("files of blobs or vectors",), next_step=_NEXT
+    )
 
 
 def _age(part: Mapping[str, Any]) -> tuple[int, str]:

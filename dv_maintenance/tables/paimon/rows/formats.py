@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -15,11 +16,11 @@ from dv_maintenance.tables.paimon.rows.types import DataType, Field, arrow_field
 from dv_maintenance.tables.work import AVRO_SCHEMA
 
 if TYPE_CHECKING:
+    from dv_maintenance.tables.paimon.log.schema import Schema
     from dv_maintenance.tables.paimon.snapshot import PaimonSnapshot
 
 # Values of ``file.format`` in which new files can be written.
 _WRITTEN: Final = ("parquet", "orc", "avro")
-_UNWRITTEN: Final = {"BLOB": "blobs", "VECTOR": "vectors"}
 _MICROS: Final = 6
 _LEGACY: Final = "orc.timestamp-ltz.legacy.type"
 _COMPRESSION: Final = "file.compression"
@@ -59,9 +60,23 @@ def format_of(snapshot: PaimonSnapshot) -> str:
     return snapshot.properties.get("file.format", "parquet").strip().lower()
 
 
+def written_schema(snapshot: PaimonSnapshot) -> Schema:
+    """The columns of new files. With data evolution, blobs are in files of their own."""
+    schema = snapshot.table_schema
+    if snapshot.options.data_evolution:
+        return replace(schema, fields=tuple(each for each in schema.fields if each.type.root != "BLOB"))
+    return with_lineage(schema, snapshot.options)
+
+
+def written_columns(snapshot: PaimonSnapshot) -> list[str] | None:
+    """What the manifest says of the columns of new files; ``None``: they have those of the table."""
+    schema = written_schema(snapshot)
+    return None if schema == snapshot.table_schema else [each.name for each in schema.fields]
+
+
 def arrow_fields(snapshot: PaimonSnapshot) -> list[pa.Field]:
     """The columns of new files. Those of ORC files carry their ids as ``paimon.id``."""
-    fields = with_lineage(snapshot.table_schema, snapshot.options).fields
+    fields = written_schema(snapshot).fields
     return [_identified(each) if format_of(snapshot) == "orc" else arrow_field(each) for each in fields]
 
 
@@ -99,7 +114,7 @@ def _with_id(name: str, type: pa.DataType, id: int) -> pa.Field:
 def why_not_written(snapshot: PaimonSnapshot) -> Iterator[str]:
     """Why new files can't have the table's rows: columns of a type that is not written, and the table's format."""
     kind = format_of(snapshot)
-    for column in snapshot.table_schema.fields:
+    for column in written_schema(snapshot).fields:
         if what := next(filter(None, (_unwritten(each, kind) for each in parts_of(column.type))), None):
             yield f"the column {column.name} holds {what}, which this tool does not write"
     if kind not in _WRITTEN:
@@ -115,7 +130,7 @@ def _unwritten(type: DataType, kind: str) -> str | None:
         return "variants in files other than Parquet"
     if type.root.startswith("TIMESTAMP") and type.precision > _MICROS:
         return "nanoseconds"
-    return _UNWRITTEN.get(type.root)
+    return "blobs" if type.root == "BLOB" else None
 
 
 def codec_of(snapshot: PaimonSnapshot, wanted: str | None = None) -> str:

@@ -27,7 +27,7 @@ _ID: Final = Field(2**31 - 1 - 5, "_ROW_ID", DataType("BIGINT", nullable=False))
 _SEQUENCE: Final = Field(2**31 - 1 - 1, "_SEQUENCE_NUMBER", DataType("BIGINT", nullable=False))
 LINEAGE: Final = (_ID, _SEQUENCE)
 
-COLUMNS: Final = ["first_row_id", "max_sequence"]
+COLUMNS: Final = ["max_sequence"]
 
 
 def tracks(options: Options) -> bool:
@@ -41,7 +41,9 @@ def with_lineage(schema: Schema, options: Options) -> Schema:
 
 
 def row_defaults(row: Mapping[str, Any], options: Options) -> dict[str, RowDefault]:
-    """What stands for null in the two columns of a file. ``row``: of ``snapshot.files``, with COLUMNS."""
+    """What stands for null in the two columns of a file. ``row``: of ``snapshot.files``, with COLUMNS, and
+    those of ``tasks``.
+    """
     if not tracks(options):
         return {}
     first, sequence = row["first_row_id"], row["max_sequence"]

@@ -19,7 +19,14 @@ from dv_maintenance.tables.paimon.log.schema import Schema, read_schema
 from dv_maintenance.tables.paimon.rows import keyed, lineage, row_id_ranges
 from dv_maintenance.tables.paimon.rows.evolution import parts_with
 from dv_maintenance.tables.paimon.rows.files import folder_of
-from dv_maintenance.tables.paimon.rows.formats import arrow_fields, check_instants, codec_of, file_metadata, format_of
+from dv_maintenance.tables.paimon.rows.formats import (
+    arrow_fields,
+    check_instants,
+    codec_of,
+    file_metadata,
+    format_of,
+    written_schema,
+)
 from dv_maintenance.tables.paimon.rows.lineage import with_lineage
 from dv_maintenance.tables.paimon.rows.tasks import COLUMNS, Scan, field_in, instants, source_of, unpadded
 from dv_maintenance.tables.paimon.rows.types import holds
@@ -50,7 +57,7 @@ def rewrite_tasks(
     UnsupportedFeatureError : a column had another type when a file was written, and its values would have to be cast.
     """
     kind, codec = format_of(snapshot), codec_of(snapshot, compression)
-    stats = stats_columns(with_lineage(snapshot.table_schema, snapshot.options))
+    stats = stats_columns(written_schema(snapshot))
     # Only these files become Python objects, since a table may have many more.
     paths = sorted({key.path for wanted in bins for key in wanted.inputs})
     sources_of = _Sources(layout, snapshot, parts_with(snapshot.parts, paths))
@@ -131,7 +138,7 @@ class _Sources:
         self._layout, self._snapshot = layout, snapshot
         self.schemas = {snapshot.table_schema.id: snapshot.table_schema}
         self._shapes: dict[int, pa.Schema | None] = {}
-        self._scan = Scan(layout, snapshot, snapshot.table_schema.fields, parts)
+        self._scan = Scan(layout, snapshot, written_schema(snapshot).fields, parts)
         # A new ORC file may as well have the blanks of the old one, as long as its readers strip them.
         pads = format_of(snapshot) == "orc"
         self._stripped = [each for each in snapshot.table_schema.fields if not (pads and holds(each.type, "CHAR"))]

@@ -21,9 +21,9 @@ from dv_maintenance.files.arrays import flags, int64s
 from dv_maintenance.remedies import run
 from dv_maintenance.tables.dv_codecs import load
 from dv_maintenance.tables.paimon.features import check_rows_readable
-from dv_maintenance.tables.paimon.rows.evolution import parts_with, sharing, with_dedicated
+from dv_maintenance.tables.paimon.rows.evolution import parts_with, sharing, with_uncut
 from dv_maintenance.tables.paimon.rows.files import read_dvs
-from dv_maintenance.tables.paimon.rows.formats import check_instants, codec_of, why_not_written
+from dv_maintenance.tables.paimon.rows.formats import check_instants, codec_of, why_not_written, written_schema
 from dv_maintenance.tables.paimon.rows.tasks import COLUMNS, Scan
 
 if TYPE_CHECKING:
@@ -80,8 +80,10 @@ def barred(snapshot: PaimonSnapshot) -> dict[str, Any]:
     other = run("engine-sql", f"{snapshot.table} purge")
     shared = flags(pc.is_in(files["path"], value_set=sharing(snapshot.parts)))
     found = {
-        f"a file of blobs or vectors has rows of it and of others: only Paimon rewrites it, {other}": whole & shared
+        f"a file of blobs or vectors has rows of it and of others: only Paimon rewrites it, {other}": (whole | some)
+        & shared
     }
+    some = some & ~shared
     for reason, mask in _not_rewritten(snapshot, some):
         found[f"{reason}, {other}"] = some & mask
         some = some & ~mask
@@ -106,8 +108,8 @@ def _not_rewritten(snapshot: PaimonSnapshot, some: Any) -> Iterator[tuple[str, A
         ~flags(pc.is_valid(files["first_row_id"])),
     )
     yield (
-        "blobs or vectors of its rows are in other files: only Paimon rewrites it",
-        flags(pc.is_in(files["path"], value_set=with_dedicated(snapshot.parts))),
+        "vectors or videos of its rows are in other files: only Paimon rewrites it",
+        flags(pc.is_in(files["path"], value_set=with_uncut(snapshot.parts))),
     )
     most = np.maximum(_FEW, files["size"].to_numpy() // _BYTES)
     yield (
@@ -138,10 +140,10 @@ def _unreadable(snapshot: PaimonSnapshot, some: Any) -> Iterator[tuple[str, Any]
     places = np.flatnonzero(some)
     chosen = files.take(int64s(places))
     parts = parts_with(snapshot.parts, chosen["path"].to_pylist())
-    scan = Scan(snapshot.layout, snapshot, snapshot.table_schema.fields, parts)
+    scan = Scan(snapshot.layout, snapshot, written_schema(snapshot).fields, parts)
     # Files of the same schemas, columns and formats have the same reason.
     alike: dict[Any, list[int]] = defaultdict(list)
-    rows = dict(zip(places.tolist(), chosen.select([*COLUMNS, *_SHAPE]).to_pylist(), strict=True))
+    rows = dict(zip(places.tolist(), chosen.select(COLUMNS).to_pylist(), strict=True))
     for at, row in rows.items():
         group = scan.parts.get(row["path"], (row,))
         alike[tuple((*(part[name] for name in _SHAPE), part["path"].rpartition(".")[2]) for part in group)].append(at)

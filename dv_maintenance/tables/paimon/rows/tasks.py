@@ -27,7 +27,7 @@ from dv_maintenance.tables.paimon.features import check_nanoseconds, check_rows_
 from dv_maintenance.tables.paimon.layout import Layout
 from dv_maintenance.tables.paimon.log.schema import Schema, read_schema
 from dv_maintenance.tables.paimon.rows.casts import same_values
-from dv_maintenance.tables.paimon.rows.evolution import PARTS_OF, holders
+from dv_maintenance.tables.paimon.rows.evolution import PARTS_OF, blob_files, check_blobs, holders, vector_files
 from dv_maintenance.tables.paimon.rows.types import Field, arrow_field, holds, spelled
 from dv_maintenance.tables.paimon.snapshot import PaimonSnapshot
 from dv_maintenance.tables.work import EXACT_INSTANTS, DvRef, ScanTask, SourceFile
@@ -44,6 +44,8 @@ COLUMNS: Final = [
     "schema_id",
     "partition_code",
     "retractions",
+    "first_row_id",
+    "write_cols",
 ]
 # Kinds of rows: +I and +U, -U and -D.
 ADDED: Final = frozenset({0, 2})
@@ -115,6 +117,7 @@ class Scan:
 
     def _plain(self, row: Mapping[str, Any]) -> ScanTask:
         source, schema_id = self._source(row), row["schema_id"]
+        check_blobs(row, self._schema(schema_id), self._wanted)
         if schema_id not in self._shapes:
             self._shapes[schema_id] = _shape(self._wanted, self._schema(schema_id))
         return ScanTask((source,), self._shapes[schema_id])
@@ -123,16 +126,53 @@ class Scan:
         """A task for files that hold the same rows; the anchor's DV applies to each of them."""
         constants = self._snapshot.partitions[anchor["partition_code"]].constants
         whole = stored_source(self._layout, self._snapshot, anchor)
+        blobs = blob_files(parts, self._schema, self._wanted)
+        vectors = vector_files(parts, self._schema, self._wanted)
+        apart = {*blobs, *(field.id for fields, _ in vectors for field in fields)}
         read = [
             replace(self._source(row), key=whole.key, dv=whole.dv, schema=_shape(fields, stored))
-            for row, stored, fields in holders(parts, self._schema, self._wanted, constants)
+            for row, stored, fields in holders(
+                parts, self._schema, [each for each in self._wanted if each.id not in apart], constants
+            )
+            if fields or not apart
         ]
+        read += [self._blobs(whole, anchor, each, blobs[each.id]) for each in self._wanted if each.id in blobs]
+        read += [self._stacked(whole, fields, files) for fields, files in vectors]
         if len(read) == 1:
             return ScanTask((replace(read[0], schema=None),), read[0].schema)
         schema = pa.schema([arrow_field(each) for each in self._wanted])
         details = {"parts": [each.to_json() for each in read]}
         size = sum(each.size for each in read)
         return ScanTask((replace(whole, size=size, format="parts", details=details),), schema)
+
+    def _blobs(
+        self, whole: SourceFile, anchor: Mapping[str, Any], field: Field, files: Sequence[Mapping[str, Any]]
+    ) -> SourceFile:
+        """The files that hold a column of blobs, as one source."""
+        pieces = [
+            {
+                "uri": self._layout.storage.uri_of(row["path"]),
+                "size": row["size"],
+                "first": row["first_row_id"] - anchor["first_row_id"],
+                "rows": row["physical_rows"],
+            }
+            for row in files
+        ]
+        size = sum(row["size"] for row in files)
+        schema = pa.schema([arrow_field(field)])
+        uri = pieces[0]["uri"]
+        return replace(whole, uri=uri, size=size, format="blobs", schema=schema, details={"pieces": pieces})
+
+    def _stacked(self, whole: SourceFile, fields: Sequence[Field], files: Sequence[Mapping[str, Any]]) -> SourceFile:
+        """Files that hold some columns of one range of the rows after the other, as one source."""
+        parts = [
+            replace(self._source({**row, "dv_id": None}), schema=_shape(fields, self._schema(row["schema_id"])))
+            for row in files
+        ]
+        details = {"files": [each.to_json() for each in parts]}
+        schema = pa.schema([arrow_field(each) for each in fields])
+        size = sum(each.size for each in parts)
+        return replace(whole, uri=parts[0].uri, size=size, format="stacked", schema=schema, details=details)
 
     def _schema(self, schema_id: int) -> Schema:
         if schema_id not in self._schemas:

@@ -178,10 +178,8 @@ def arrow_type(type: DataType) -> pa.DataType:
         case "TIMESTAMP" | "TIMESTAMP_LTZ":
             unit = "ms" if type.precision <= 3 else "us" if type.precision <= 6 else "ns"
             return pa.timestamp(unit, "UTC" if type.root == "TIMESTAMP_LTZ" else None)
-        case "ARRAY":
+        case "ARRAY" | "VECTOR":  # files hold vectors as arrays
             return pa.list_(arrow_field(type.parts[0]))
-        case "VECTOR":
-            return pa.list_(arrow_field(type.parts[0]), type.precision)
         case "MULTISET":
             return pa.map_(arrow_type(type.parts[0].type), pa.field("value", pa.int32(), nullable=False))
         case "MAP":

@@ -1,0 +1,108 @@
+"""Blob files of Paimon: the values of one column, row by row, and an index of their lengths at the end.
+
+Format: ``BlobFileFormat`` of Paimon's Java, version 1, which its documentation describes. A record is a magic number,
+the value, the length of the whole record, and the CRC-32 of all before; numbers are little-endian. The index has the
+length of each record, or a negative number where a row has none. It is a sequence of differences, in zigzag and varint
+encoding. Its own length and the version are the last five bytes.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from dv_maintenance.errors import DamagedTableError, UnsupportedFeatureError
+from dv_maintenance.files.varint import MAX_BYTES, varint, zigzag
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Longs = npt.NDArray[np.int64]
+
+NULL: Final = -1
+PLACEHOLDER: Final = -2
+"""The value is that of an older file."""
+
+_MAGIC: Final = (1481511375).to_bytes(4, "little")
+_VERSION: Final = 1
+_FOOTER: Final = 5
+_AROUND: Final = 16  # bytes of a record besides its value
+_BITS: Final = 7
+
+
+def read_lengths(size: int, read: Callable[[int, int], bytes]) -> Longs:
+    """The index of a file: for each row the length of its record, NULL or PLACEHOLDER.
+
+    read : the bytes from a position on, and how many.
+
+    Raises
+    ------
+    DamagedTableError : the index is damaged.
+    UnsupportedFeatureError : the file has another version.
+    """
+    footer = read(size - _FOOTER, _FOOTER) if size >= _FOOTER else b""
+    if len(footer) != _FOOTER:
+        raise DamagedTableError("it has no index")
+    if footer[4] != _VERSION:
+        raise UnsupportedFeatureError(
+            f"a file of blobs has format version {footer[4]}; this release reads only version {_VERSION}",
+            features=(f"blob version {footer[4]}",),
+            next_step="use a newer release of this tool, or Paimon itself",
+        )
+    length = int.from_bytes(footer[:4], "little")
+    body = size - _FOOTER - length
+    data = read(body, length) if body >= 0 and length else b""
+    if len(data) != length:
+        raise DamagedTableError("its index is longer than the file")
+    lengths = np.cumsum(_numbers(data))
+    stored = lengths[lengths >= 0]
+    if (lengths < PLACEHOLDER).any() or (stored < _AROUND).any() or int(stored.sum()) != body:
+        raise DamagedTableError("its index does not fit its records")
+    return lengths
+
+
+def _numbers(data: bytes) -> Longs:
+    """Zigzag numbers of 7 bits a byte, the lowest first."""
+    octets = np.frombuffer(data, np.uint8)
+    ends = np.flatnonzero(octets < 1 << _BITS)
+    if not len(octets):
+        return np.zeros(0, np.int64)
+    if not len(ends) or ends[-1] != len(octets) - 1:
+        raise DamagedTableError("its index ends within a number")
+    starts = np.concatenate([[0], ends[:-1] + 1])
+    places = np.arange(len(octets)) - np.repeat(starts, ends - starts + 1)
+    if places.max() >= MAX_BYTES:
+        raise DamagedTableError("its index has a number of more than 64 bits")
+    parts = (octets & 0x7F).astype(np.uint64) << (places * _BITS).astype(np.uint64)
+    signed = np.add.reduceat(parts, starts)
+    return (signed >> np.uint64(1)).astype(np.int64) ^ -(signed & np.uint64(1)).astype(np.int64)
+
+
+def offsets(lengths: Longs) -> Longs:
+    """Where each record begins. A row without one has the place where it would be."""
+    stored = np.maximum(lengths, 0)
+    return np.cumsum(stored) - stored
+
+
+def value(record: Any) -> bytes:
+    """The value of a record. Raises DamagedTableError: the record is damaged."""
+    end = len(record) - 4
+    whole = bytes(record[:4]) == _MAGIC and int.from_bytes(record[end - 8 : end], "little") == len(record)
+    if not whole or int.from_bytes(record[end:], "little") != zlib.crc32(record[:end]):
+        raise DamagedTableError("the checksum of a blob is wrong")
+    return bytes(record[4 : end - 8])
+
+
+def index_of(lengths: Sequence[int]) -> bytes:
+    """The bytes after the records of a file.
+
+    >>> index_of([20, NULL, 20]).hex()
+    '28292a0300000001'
+    """
+    steps = [after - before for before, after in pairwise([0, *lengths])]
+    found = b"".join(varint(zigzag(step)) for step in steps)
+    return found + len(found).to_bytes(4, "little") + bytes([_VERSION])

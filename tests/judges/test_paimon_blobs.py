@@ -1,0 +1,70 @@
+"""Columns of blobs and vectors in tables of Paimon's own engine in Java. Its version 1.4 has no deletion vectors beside
+blobs: ``test_paimon_python`` has these.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from paimon_judging import in_order, judge_rows, opened, our_rows
+from pypaimon_judge import PyPaimon
+from support.paimon_engine import DV, EngineError, PaimonEngine
+
+from dv_maintenance.engine.local import LocalEngine
+from dv_maintenance.maintenance.execution.apply import purge
+
+EVOLVING = {"row-tracking.enabled": "true", "data-evolution.enabled": "true"}
+
+
+def vector(element: str, length: int) -> dict[str, object]:
+    return {"type": "VECTOR", "element": element, "length": length}
+
+
+def test_blobs_are_read(paimon_engine: PaimonEngine, tmp_path: Path) -> None:
+    """In several files for one range of rows, and in none for rows from before the column."""
+    engine, path = paimon_engine, tmp_path / "t"
+    engine.create(path, {"id": "INT", "pic": "BLOB"}, options=EVOLVING | {"blob.target-file-size": "100 b"})
+    engine.append(path, [(n, [None, b"", bytes(range(n))][n % 3]) for n in range(40)])
+    engine.alter(path, ("add", "other", "BLOB"))
+    engine.append(path, [(n, b"y" * 5000, b"z") for n in range(40, 50)])
+    assert sum(name.endswith(".blob") for name in opened(path).snapshot().parts["file_name"].to_pylist()) > 10
+    found = judge_rows(engine, path)
+    assert {row["pic"] for row in found if row["id"] % 3 == 0 and row["id"] < 40} == {None}
+    judge_rows(engine, path, 1)
+
+
+def test_blobs_that_were_cut(paimon_engine: PaimonEngine, pypaimon: PyPaimon, tmp_path: Path) -> None:
+    """It opens no table with blobs and deletion vectors, but reads what is left without them."""
+    engine, path = paimon_engine, tmp_path / "db.db" / "t"
+    columns = {"id": "int64", "pic": "large_binary"}
+    pypaimon("create", path, columns=columns, partition=[], options={"bucket": "-1", **DV, **EVOLVING})
+    rows = [{"id": each, "pic": [None, "", f"p{each}" * each][each % 3]} for each in range(20)]
+    pypaimon("append", path, columns=columns, rows=rows)
+    pypaimon("delete", path, ids=[0, 5, 6, 7, 19])
+    before = our_rows(path)
+    assert purge(opened(path), LocalEngine()).verified
+    assert sorted(opened(path).snapshot().files["physical_rows"].to_pylist()) == [4, 11]
+    (schema,) = (path / "schema").glob("schema-*")
+    schema.write_text(schema.read_text().replace('"deletion-vectors.enabled": "true"', '"x": "y"'))
+    assert "deletion-vectors" not in schema.read_text()
+    assert in_order(engine.rows(path)) == in_order(before)
+
+
+def test_vectors_are_read(paimon_engine: PaimonEngine, tmp_path: Path) -> None:
+    engine, path = paimon_engine, tmp_path / "t"
+    columns = {"id": "INT", "v": vector("FLOAT", 3), "w": vector("BIGINT", 2)}
+    rows = [(n, [0.5, -1.5, float(n)], None if n % 2 else [n, 2]) for n in range(40)]
+    engine.create(path, columns, options=DV | {"file.format": "avro"})
+    engine.append(path, rows)
+    engine.delete(path, lambda row: row["id"] % 7 == 3)
+    assert len(judge_rows(engine, path)) == 34
+    apart = tmp_path / "apart"
+    engine.create(apart, columns, options=EVOLVING | {"vector.file.format": "avro", "vector.target-file-size": "1 b"})
+    for _ in range(2):
+        engine.append(apart, rows * 50)
+    names = opened(apart).snapshot().parts["file_name"].to_pylist()
+    assert sum(".vector.avro" in name for name in names) > 3
+    judge_rows(engine, apart)
+    with pytest.raises(EngineError, match="Unsupported type: VECTOR<FLOAT, 3>"):
+        engine.create(tmp_path / "parquet", columns)
