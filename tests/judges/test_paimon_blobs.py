@@ -45,10 +45,44 @@ def test_blobs_that_were_cut(paimon_engine: PaimonEngine, pypaimon: PyPaimon, tm
     before = our_rows(path)
     assert purge(opened(path), LocalEngine()).verified
     assert sorted(opened(path).snapshot().files["physical_rows"].to_pylist()) == [4, 11]
+    without_vectors(path)
+    assert in_order(engine.rows(path)) == in_order(before)
+
+
+def without_vectors(path: Path) -> None:
+    """Take the option from a table."""
     (schema,) = (path / "schema").glob("schema-*")
     schema.write_text(schema.read_text().replace('"deletion-vectors.enabled": "true"', '"x": "y"'))
     assert "deletion-vectors" not in schema.read_text()
-    assert in_order(engine.rows(path)) == in_order(before)
+
+
+@pytest.mark.parametrize("gaps", [True, False])
+def test_files_beside_a_gap_are_never_merged(
+    paimon_engine: PaimonEngine, pypaimon: PyPaimon, tmp_path: Path, gaps: bool
+) -> None:
+    """The id of a row is its place, and so a purge leaves a file for each range of ids, for good."""
+    engine, path = paimon_engine, tmp_path / "db.db" / "t"
+    columns = {"id": "int64", "a": "string"}
+    options = {"bucket": "-1", "compaction.min.file-num": "2", **DV, **EVOLVING}
+    pypaimon("create", path, columns=columns, partition=[], options=options)
+    rows = [{"id": each, "a": f"a{each}"} for each in range(60)]
+    count = 60 if gaps else 6
+    for at in range(0, 60, count):
+        pypaimon("append", path, columns=columns, rows=rows[at : at + count])
+    if gaps:
+        pypaimon("delete", path, ids=list(range(5, 55, 6)))
+        assert purge(opened(path), LocalEngine()).verified
+    assert len(opened(path).snapshot().files) == 10
+    without_vectors(path)
+    before = ids(engine, path)
+    assert bool(engine.compact(path)) != gaps
+    assert len(opened(path).snapshot().files) == (10 if gaps else 1)
+    assert ids(engine, path) == before
+
+
+def ids(engine: PaimonEngine, path: Path) -> dict[int, int]:
+    """By row id."""
+    return {row["_ROW_ID"]: row["id"] for row in engine.rows(path, lineage=True)}
 
 
 def test_vectors_are_read(paimon_engine: PaimonEngine, tmp_path: Path) -> None:

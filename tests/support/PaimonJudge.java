@@ -23,6 +23,8 @@ import org.apache.paimon.append.cluster.IncrementalClusterManager;
 import org.apache.paimon.catalog.Catalog;
 import org.apache.paimon.catalog.CatalogContext;
 import org.apache.paimon.catalog.Identifier;
+import org.apache.paimon.append.dataevolution.DataEvolutionCompactCoordinator;
+import org.apache.paimon.append.dataevolution.DataEvolutionCompactTask;
 import org.apache.paimon.compact.CompactUnit;
 import org.apache.paimon.data.BinaryRow;
 import org.apache.paimon.data.BinaryString;
@@ -598,7 +600,11 @@ public class PaimonJudge {
     public Object compact(JsonNode told) throws Exception {
         FileStoreTable table = table(told);
         List messages = new ArrayList();
-        if (table.primaryKeys().isEmpty()) {
+        if (table.coreOptions().dataEvolutionEnabled()) {
+            for (Object each : new DataEvolutionCompactCoordinator(table, false, false).plan()) {
+                messages.add(((DataEvolutionCompactTask) each).doCompact(table, "judge"));
+            }
+        } else if (table.primaryKeys().isEmpty()) {
             BaseAppendFileStoreWrite write = ((AppendOnlyFileStore) table.store()).newWrite("judge");
             if (table.coreOptions().rowTrackingEnabled()) {
                 write.withWriteType(SpecialFields.rowTypeWithRowTracking(table.rowType()));
