@@ -12,11 +12,17 @@ from dv_maintenance.resources import raise_if_refused
 from dv_maintenance.storage.failures import storage_failure
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from dv_maintenance.storage import Storage
 
 
-def stored_schema(storage: Storage, path: str) -> pa.Schema:
-    """The schema in the footer of a file, as Arrow reads it.
+def stored_schema(
+    storage: Storage,
+    path: str,
+    read: Callable[[pa.NativeFile], pa.Schema] = lambda file: open_parquet_file(file).schema_arrow,
+) -> pa.Schema:
+    """The schema in the footer of a file, as Arrow reads it. ``read``: how, if it is no Parquet file.
 
     Raises
     ------
@@ -25,7 +31,7 @@ def stored_schema(storage: Storage, path: str) -> pa.Schema:
     """
     try:
         with storage.open_input(path) as file:
-            return open_parquet_file(file).schema_arrow
+            return read(file)
     except (FileNotFoundError, pa.ArrowException, MemoryError, OSError) as error:
         raise_if_refused(error, path)
         if isinstance(error, OSError) and error.errno is not None and not isinstance(error, FileNotFoundError):

@@ -6,12 +6,15 @@ from __future__ import annotations
 
 import random
 import time
+from datetime import date
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
-from paimon_judging import in_order, judge_files, judge_rows, opened
+from paimon_judging import in_order, judge_files, judge_rows, opened, our_rows, same
 from support.paimon_engine import DV, DV64, PaimonEngine
+from test_paimon_reading import NESTED, VALUES
 
 from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.errors import RefusedError
@@ -34,6 +37,17 @@ KINDS: dict[str, dict[str, str]] = {
     "sums": {**DV, "bucket": "1", "merge-engine": "aggregation", "fields.n.aggregate-function": "sum"},
     "lookup": {**DV, "bucket": "1", "changelog-producer": "lookup"},
     "sequence": {**DV, "bucket": "1", "sequence.field": "n"},
+    "orc": {**DV, "bucket": "1", "file.format": "orc"},
+    "thin orc": {**DV, "bucket": "1", "file.format": "orc", "data-file.thin-mode": "true"},
+    "mixed": {**DV, "bucket": "1", "file.format": "orc", "file.format.per.level": "0:avro,5:parquet"},
+    # Of a bitmap that names rows by their old positions, a filter would show others.
+    "indexed": {**DV, "bucket": "1", "file-index.bitmap.columns": "v"},
+    "indexed beside": {
+        **DV,
+        "bucket": "1",
+        "file-index.bitmap.columns": "v",
+        "file-index.in-manifest-threshold": "1 B",
+    },
 }
 FILTERS: list[tuple[Any, ...]] = [
     ("=", "id", 17),
@@ -120,6 +134,107 @@ def test_paimon_goes_on_after_a_purge(paimon_engine: PaimonEngine, tmp_path: Pat
     engine.expire(ours)
     assert engine.orphans(ours, time.time_ns() // 1_000_000 + 3_600_000) == []
     assert in_order(judge_rows(engine, ours)) == in_order(engine.rows(theirs))
+
+
+@pytest.mark.parametrize("engine_options", [{}, pytest.param({"merge-engine": "first-row"}, marks=pytest.mark.deep)])
+def test_files_sorted_by_other_columns(
+    paimon_engine: PaimonEngine, tmp_path: Path, engine_options: dict[str, str]
+) -> None:
+    """With ``pk-clustering-override`` files are sorted by other columns than keys. They keep that order, and Paimon
+    goes on as with a twin that was not purged.
+    """
+    engine, paths = paimon_engine, (tmp_path / "ours", tmp_path / "theirs")
+    columns = {"id": "INT NOT NULL", "v": "STRING", "n": "INT"}
+    options = {**DV, **WRITER, **engine_options, "bucket": "1", "clustering.columns": "v"}
+    for path in paths:
+        engine.create(path, columns, key=["id"], options={**options, "pk-clustering-override": "true"})
+        engine.append(path, [(n, f"v{n * 7919 % 2000:04d}", n) for n in range(2000)], options=COMPACTS)
+        engine.append(path, [(n, f"v{n * 13 % 2000:04d}", -n) for n in range(0, 2000, 39)], options=COMPACTS)
+    ours = paths[0]
+    assert health(opened(ours).snapshot()).counts.deleted_rows == 52
+    before = in_order(judge_rows(engine, ours))
+    report = purge(opened(ours), LocalEngine())
+    assert report.verified, report.problems
+    assert health(opened(ours).snapshot()).counts.deleted_rows == 0
+    assert in_order(judge_rows(engine, ours)) == before
+    assert engine.ask(ours, CLUSTERED) == engine.ask(ours, CLUSTERED, all_rows=True)
+    largest = max(opened(ours).snapshot().files["path"].to_pylist(), key=lambda each: (ours / each).stat().st_size)
+    stored = pq.read_table(ours / largest, columns=["v"], partitioning=None)["v"].to_pylist()
+    assert stored == sorted(stored)
+    for turn in range(3):
+        for path in paths:
+            engine.append(path, [(n, f"w{n:04d}", turn) for n in range(turn, 2100, 83)], options=COMPACTS)
+        assert in_order(judge_rows(engine, ours)) == in_order(engine.rows(paths[1]))
+        assert purge(opened(ours), LocalEngine()).verified
+        assert in_order(judge_rows(engine, ours)) == in_order(engine.rows(paths[1]))
+    engine.expire(ours)
+    assert engine.orphans(ours, time.time_ns() // 1_000_000 + 3_600_000) == []
+    assert in_order(judge_rows(engine, ours)) == in_order(engine.rows(paths[1]))
+
+
+COMPACTS = {"write-only": "false"}
+CLUSTERED: list[tuple[Any, ...]] = [("=", "v", "v0013"), (">", "v", "v1900"), ("=", "id", 39), ("<", "n", 0)]
+
+
+def test_every_type_in_orc_files(paimon_engine: PaimonEngine, tmp_path: Path) -> None:
+    engine, path = paimon_engine, tmp_path / "table"
+    columns: dict[str, Any] = {"id": "CHAR(6) NOT NULL", "day": "DATE NOT NULL"}
+    # Fractions of a second before 1970 are refused, as in append tables.
+    late = {kind: [each for each in values if getattr(each, "year", 1970) >= 1970] for kind, values in VALUES.items()}
+    kinds = {kind: values for kind, values in (late | {"DATE": VALUES["DATE"]}).items() if "ZONE" not in kind}
+    columns |= {f"c{at}": kind for at, kind in enumerate(kinds)}
+    columns |= {name: kind for name, (kind, _) in NESTED.items() if name in NESTED_IN_ORC}
+    examples = [*kinds.values(), *(values for name, (_, values) in NESTED.items() if name in NESTED_IN_ORC)]
+    options = {**DV, **WRITER, "bucket": "1", "file.format": "orc"}
+    engine.create(path, columns, key=["id", "day"], options=options)
+
+    def rows(ids: range) -> list[list[Any]]:
+        return [[f"k{n}", date(2026, 1, 1 + n % 9), *(each[n % len(each)] for each in examples)] for n in ids]
+
+    engine.append(path, rows(range(200)), options=COMPACTOR)
+    engine.compact(path, options=COMPACTOR)
+    engine.append(path, rows(range(0, 200, 13)), options=ALONE)
+    assert health(opened(path).snapshot()).counts.deleted_rows == 16
+    before = in_order(judge_rows(engine, path))
+    assert purge(opened(path), LocalEngine()).verified
+    assert health(opened(path).snapshot()).counts.deleted_rows == 0
+    assert in_order(judge_rows(engine, path)) == before
+    engine.append(path, rows(range(0, 200, 7)), options=ALONE)
+    assert in_order(judge_rows(engine, path)) == before
+    engine.compact(path, options=COMPACTOR)
+    assert in_order(judge_rows(engine, path)) == before
+
+
+NESTED_IN_ORC = {"numbers", "deep", "by_name", "one"}
+
+
+def test_retractions_make_a_bucket_one_that_is_merged(paimon_engine: PaimonEngine, tmp_path: Path) -> None:
+    """They get above level 0 before deletion vectors are turned on. Then no deletion vector names what they retract:
+    Paimon merges the files of the bucket, and a file says nothing alone. After its compaction all is well.
+    """
+    engine, path = paimon_engine, tmp_path / "table"
+    columns = {"pt": "STRING NOT NULL", "id": "INT NOT NULL", "v": "STRING"}
+    options = {**WRITER, "bucket": "1", "deletion-vectors.modifiable": "true"}
+    engine.create(path, columns, key=["pt", "id"], partition=["pt"], options=options)
+    engine.append(path, [(pt, n, "old") for n in range(4000) for pt in "ab"], options=COMPACTOR)
+    engine.compact(path, options=COMPACTOR)
+    engine.append(path, [("a", n, "new") for n in range(20)], kinds=["-D"] * 10 + ["+I"] * 10)
+    engine.append(path, [("a", n, "new") for n in range(5000, 5010)])
+    engine.compact(path, full=False, options=ALONE | {"num-sorted-run.compaction-trigger": "2"})
+    engine.alter(path, ("option", "deletion-vectors.enabled", "true"))
+    engine.append(path, [(pt, n, "newest") for n in range(5, 60, 5) for pt in "ab"], options=ALONE)
+    files = opened(path).snapshot().files.select(["partition", "level", "retractions", "deleted_rows"]).to_pylist()
+    assert {(file["partition"], file["retractions"]) for file in files if file["retractions"]} == {("pt=a", 10)}
+    rows = engine.rows(path)
+    assert len(rows) == 2 * 4000 + 1
+    with pytest.raises(RefusedError, match="only retract others, so its files are merged on read"):
+        our_rows(path)
+    report = purge(opened(path), LocalEngine())
+    assert {step.partition for step in report.steps} == {"pt=b"}
+    assert any("only retract others" in each.reason for each in report.left_alone)
+    same(engine.rows(path), rows)
+    engine.compact(path, options=COMPACTOR)
+    same(judge_rows(engine, path), rows)
 
 
 def test_a_bucket_where_rows_wait_is_left_alone(paimon_engine: PaimonEngine, tmp_path: Path) -> None:

@@ -326,6 +326,11 @@ def test_paimon_refuses_what_is_refused_here(paimon_engine: PaimonEngine, tmp_pa
     columns = {"id": "INT NOT NULL", "v": "STRING"}
     with pytest.raises(EngineError) as caught:
         engine.create(path, columns, key=["id"], options={**DV, "changelog-producer": "full-compaction"})
+    chain = {"bucket": "1", "sequence.field": "n", "partition.timestamp-pattern": "$pt"}
+    chain |= {"partition.timestamp-formatter": "yyyyMMdd"}
+    days = {"pt": "STRING NOT NULL", **columns, "n": "INT"}
+    engine.create(tmp_path / "chain", days, key=["pt", "id"], partition=["pt"], options={**DV, **chain})
+    chained = said_by(lambda: engine.alter(tmp_path / "chain", ("option", "chain-table.enabled", "true")))
     engine.create(path, columns, key=["id"], options={"write-only": "true"})
     for value in "ab":
         engine.append(path, [(1, value)])
@@ -426,6 +431,7 @@ def test_paimon_refuses_what_is_refused_here(paimon_engine: PaimonEngine, tmp_pa
             "vacuum if a branch is a symbolic link, or `data-file.path-directory` leads out of the table": "",
             "vacuum if a changelog would replace another one": "",
             "primary-key tables with `changelog-producer` `full-compaction`": str(caught.value),
-            "primary-key tables that merge on read: reading and rewrites": "",
+            "primary-key tables that merge on read, also postponed rows: reading and rewrites": "",
+            "primary-key tables with `chain-table.enabled`": chained,
         },
     )

@@ -21,8 +21,6 @@ POSTPONE_BUCKET: Final = -2
 _NEXT: Final = "read it with Paimon itself, for example through its Spark connector"
 _KINDS: Final = frozenset({"table", "materialized-table"})
 _DELETE_RATIO: Final = 0.2
-# Options of primary-key tables that change how rows are sorted, bucketed or merged.
-_OTHER_READS: Final = ("pk-clustering-override", "postpone.merge-on-read", "chain-table.enabled")
 # Options with which readers do not open the newest snapshot as it is, and values of scan.mode with which they do.
 _ELSEWHERE: Final = (
     *("scan.snapshot-id", "scan.tag-name", "scan.version", "scan.timestamp", "scan.timestamp-millis", "scan.watermark"),
@@ -78,6 +76,11 @@ class Options:
     def merges(self) -> bool:
         """Whether a reader must merge files to know which rows exist."""
         return self.primary_key and not self.hides_level_0
+
+    @property
+    def merges_postponed(self) -> bool:
+        """Whether a reader merges rows that have no bucket yet with the others."""
+        return self.flag("postpone.merge-on-read") and self.values.get("bucket", "").strip() == str(POSTPONE_BUCKET)
 
     def elsewhere(self, branch: str | None = None) -> dict[str, str]:
         """The options with which Paimon's readers of this branch do not open its newest snapshot as it is."""
@@ -152,8 +155,8 @@ def check_rows_readable(schema: Schema, table: str, version: int) -> None:
             else "without deletion vectors, the files of a primary-key table are merged on read, which this "
             "release does not support"
         )
-    elif found := next((name for name in _OTHER_READS if options.primary_key and options.flag(name)), None):
-        reason = f"a primary-key table with {found} is read differently, which this release does not support"
+    elif options.primary_key and options.flag("chain-table.enabled"):
+        reason = "its rows are merged from two branches (chain-table.enabled), which this release does not support"
     if reason:
         raise RefusedError(reason, table=table, version=version, next_step=_NEXT)
     blobs = [each for each in schema.fields if holds(each.type, "BLOB")]

@@ -48,7 +48,7 @@ def check_writable(layout: Layout, snapshot: PaimonSnapshot, operation: str) -> 
     if reason:
         raise refused(snapshot, operation, reason)
     schema = snapshot.table_schema
-    if _moves_rows(snapshot, operation):
+    if _moves_rows(snapshot, operation) and not snapshot.options.primary_key:
         codec_of(snapshot)
     else:
         schema = replace(schema, fields=())  # a condition is checked for its own columns
@@ -98,8 +98,6 @@ def _reasons(snapshot: PaimonSnapshot, operation: str) -> Iterator[str]:
     bucket = snapshot.properties.get("bucket", "").strip()
     if not alone and (bucket not in {"", str(_UNAWARE)} or _has_buckets(snapshot)):
         yield "its rows are in buckets, where Paimon compares no deletion vectors: a concurrent DELETE would be lost"
-    if alone and any(name.startswith("file-index.") for name in snapshot.properties):
-        yield "its files have indexes that a rewrite would lose (file-index.*)"
     if operation == "rewrite" and (strategy := options.writes_outside):
         yield (
             f"its new data files belong outside the table (data-file.external-paths.strategy={strategy}), where this "
@@ -109,7 +107,7 @@ def _reasons(snapshot: PaimonSnapshot, operation: str) -> Iterator[str]:
     kinds = {file.kind for file in snapshot.index.files} - {DELETION_VECTORS, *right}
     if kinds:
         yield f"whether searches by its indexes stay right is unknown ({', '.join(sorted(kinds))})"
-    if moves:
+    if moves and not alone:
         yield from why_not_written(snapshot)
     if operation == "delete" and options.fallback_branch:
         yield "rows of another branch would come back where a partition loses its last file (scan.fallback-branch)"

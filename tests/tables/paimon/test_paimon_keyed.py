@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from golden_tables import names_in
@@ -101,7 +103,6 @@ def test_small_files_are_not_merged(golden_copy: Callable[[str], Path]) -> None:
         ({}, "its writers compact it"),
         ({"write_only": "true", "deletion-vectors.merge-on-read": "true"}, "only Paimon can merge"),
         ({"write_only": "true", "changelog_producer": "full-compaction"}, "changelog-producer=full-compaction"),
-        ({"write_only": "true", "file-index.bloom-filter.columns": "id"}, "file-index"),
     ],
 )
 def test_what_is_left_to_paimon_names_the_one_step(
@@ -128,6 +129,26 @@ def test_what_needs_merging_stays_refused(golden_copy: Callable[[str], Path]) ->
     table = with_options(golden_copy("paimon/pk_dv_b1/table"), write_only="true")
     with pytest.raises(RefusedError, match="only Paimon can merge"):
         delete(table, LocalEngine(), "id = 1")
-    orc = with_options(golden_copy("paimon/pk_dv_b1_orc/table"), write_only="true")
-    with pytest.raises(RefusedError, match="not a Parquet file"):
-        purge(orc, LocalEngine())
+
+
+def test_orc_files_stay_orc_files(golden_copy: Callable[[str], Path]) -> None:
+    """Whatever new files are to be. Those of formats that are not written here are left alone."""
+    table = with_options(golden_copy("paimon/pk_dv_b1_orc/table"), write_only="true", **{"file.format": "avro"})
+    before = rows(table)
+    report = purge(table, LocalEngine())
+    assert report.verified, report.problems
+    assert rows(table) == before
+    assert health(table.snapshot()).counts.files_with_dv == 0
+    assert all(path.endswith(".orc") for path in table.snapshot().files["path"].to_pylist())
+
+
+def test_files_of_other_formats_are_left_alone(golden_copy: Callable[[str], Path]) -> None:
+    table = with_options(golden_copy("paimon/pk_dv_b1/table"), write_only="true")
+    snapshot = table.snapshot()
+    paths = pc.replace_substring(snapshot.files["path"], ".parquet", ".Avro")
+    files = snapshot.files.set_column(snapshot.files.column_names.index("path"), "path", paths)
+    (reason,) = replace(snapshot, files=files).barred()
+    assert "must be avro" in reason
+    zlib = with_options(Path(snapshot.layout.storage.local("")), **{"file.compression": "zlib"})
+    with pytest.raises(RefusedError, match="requests the compression 'zlib'"):
+        purge(zlib, LocalEngine())

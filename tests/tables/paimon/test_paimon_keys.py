@@ -117,8 +117,6 @@ def test_merge_engines(tmp_path: Path, engine: str) -> None:
     [
         ({"deletion-vectors.merge-on-read": "true"}, "level 0 is merged on read"),
         ({"deletion-vectors.enabled": "false"}, "without deletion vectors, the files"),
-        ({"pk-clustering-override": "true"}, "pk-clustering-override"),
-        ({"postpone.merge-on-read": "true"}, "postpone.merge-on-read"),
         ({"chain-table.enabled": "true"}, "chain-table"),
     ],
 )
@@ -128,6 +126,32 @@ def test_what_would_have_to_be_merged(tmp_path: Path, options: dict[str, str], w
     with pytest.raises(RefusedError, match=why) as caught:
         ids(table)
     assert caught.value.next_step
+
+
+def test_rows_without_a_bucket_that_are_merged(tmp_path: Path) -> None:
+    """Of a table with postponed buckets, and only while there are some."""
+    table = keyed(tmp_path, **{"postpone.merge-on-read": "true", "bucket": "-2"})
+    add(table, [1, 2])
+    assert ids(table) == [1, 2]
+    add(table, [2, 3], bucket=-2, level=0)
+    with pytest.raises(RefusedError, match="no bucket yet are merged on read"):
+        ids(table)
+    table.options = {**table.options, "bucket": "1"}
+    table.write_schema()
+    assert ids(table) == [1, 2]
+
+
+def test_retractions_beside_another_level(tmp_path: Path) -> None:
+    """Without a deletion vector that names what they retract."""
+    table = keyed(tmp_path)
+    add(table, [1, 2])
+    add(table, [3, 4], [0, 3])
+    assert ids(table) == [1, 2, 3]
+    add(table, [2, 3], [3, 0], level=4)
+    with pytest.raises(RefusedError, match="only retract others, so its files are merged on read"):
+        ids(table)
+    (reason,) = open_table(str(table.path)).snapshot().barred() or ("",)
+    assert not reason, "no file has a deletion vector"
 
 
 @pytest.mark.parametrize("first", ["true", "false"])

@@ -77,17 +77,18 @@ def written_columns(snapshot: PaimonSnapshot) -> list[str] | None:
 def arrow_fields(snapshot: PaimonSnapshot) -> list[pa.Field]:
     """The columns of new files. Those of ORC files carry their ids as ``paimon.id``."""
     fields = written_schema(snapshot).fields
-    return [_identified(each) if format_of(snapshot) == "orc" else arrow_field(each) for each in fields]
+    return [identified(each) if format_of(snapshot) == "orc" else arrow_field(each) for each in fields]
 
 
 def file_metadata(snapshot: PaimonSnapshot) -> dict[bytes, bytes]:
     """Metadata of the schema of tasks that write new files."""
     if format_of(snapshot) != "avro":
         return {}
-    return {AVRO_SCHEMA: records_of(with_lineage(snapshot.table_schema, snapshot.options).fields).encode()}
+    return {AVRO_SCHEMA: records_of(written_schema(snapshot).fields).encode()}
 
 
-def _identified(field: Field) -> pa.Field:
+def identified(field: Field) -> pa.Field:
+    """A column of an ORC file, with its id."""
     arrow = _with_id(field.name, _identified_type(field.type, field.id), field.id)
     return arrow.with_nullable(field.type.nullable)
 
@@ -95,7 +96,7 @@ def _identified(field: Field) -> pa.Field:
 def _identified_type(type: DataType, id: int, depth: int = 1) -> pa.DataType:
     """A type with ids for elements, keys and values, derived from the column's id (SpecialFields of Paimon's Java)."""
     if type.root == "ROW":
-        return pa.struct([_identified(each) for each in type.parts])
+        return pa.struct([identified(each) for each in type.parts])
     above, below = _IDS + id * _DEPTHS + depth, _IDS - id * _DEPTHS - depth
     if type.root == "ARRAY":
         element = type.parts[0].type
@@ -111,9 +112,12 @@ def _with_id(name: str, type: pa.DataType, id: int) -> pa.Field:
     return pa.field(name, type, metadata={"paimon.id": str(id)})
 
 
-def why_not_written(snapshot: PaimonSnapshot) -> Iterator[str]:
-    """Why new files can't have the table's rows: columns of a type that is not written, and the table's format."""
-    kind = format_of(snapshot)
+def why_not_written(snapshot: PaimonSnapshot, kind: str | None = None) -> Iterator[str]:
+    """Why new files can't have the table's rows: columns of a type that is not written, and the format.
+
+    kind : the format, by default the table's.
+    """
+    kind = kind or format_of(snapshot)
     for column in written_schema(snapshot).fields:
         if what := next(filter(None, (_unwritten(each, kind) for each in parts_of(column.type))), None):
             yield f"the column {column.name} holds {what}, which this tool does not write"
@@ -133,15 +137,15 @@ def _unwritten(type: DataType, kind: str) -> str | None:
     return "blobs" if type.root == "BLOB" else None
 
 
-def codec_of(snapshot: PaimonSnapshot, wanted: str | None = None) -> str:
+def codec_of(snapshot: PaimonSnapshot, wanted: str | None = None, *, kind: str | None = None) -> str:
     """The compression of new files, by its name in engines: the table's option, else ``wanted``, else zstd, the default
-    of Paimon's own writers.
+    of Paimon's own writers. ``kind``: their format, by default the table's.
 
     Raises
     ------
     RefusedError : files with this compression can't be written, or can't be read back.
     """
-    kind = format_of(snapshot)
+    kind = kind or format_of(snapshot)
     wanted = _OF_POLICY.get(kind, {}).get(wanted or "zstd", wanted)
     requested = snapshot.properties.get(_COMPRESSION, wanted or "zstd").strip().lower()
     known = _CODECS[kind]

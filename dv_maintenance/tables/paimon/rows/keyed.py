@@ -27,25 +27,35 @@ from dv_maintenance.files.arrays import combined, flags, integer, text
 from dv_maintenance.remedies import Remedy, run
 from dv_maintenance.tables.paimon.features import POSTPONE_BUCKET
 from dv_maintenance.tables.paimon.log.snapshots import BATCH, COMPACT, USER, read_snapshot_file
+from dv_maintenance.tables.paimon.rows.formats import codec_of, identified, why_not_written
+from dv_maintenance.tables.paimon.rows.types import DataType, Field
 from dv_maintenance.tables.parallel import in_parallel
 from dv_maintenance.tables.parquet_schema import stored_schema
 
 if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
     from dv_maintenance.tables.paimon.layout import Layout
+    from dv_maintenance.tables.paimon.log.schema import Schema
     from dv_maintenance.tables.paimon.log.snapshots import SnapshotFile
     from dv_maintenance.tables.paimon.snapshot import PaimonSnapshot
     from dv_maintenance.tables.work import SourceFile
 
+_KEYS: Final = (2**31 - 1) // 2  # ids of key columns begin with this one
+_SYSTEM: Final = (
+    Field(2**31 - 2, "_SEQUENCE_NUMBER", DataType("BIGINT", False)),
+    Field(2**31 - 3, "_VALUE_KIND", DataType("TINYINT", False)),
+)
 ONE_FILE: Final = 1 << 62
 """Target size of new files. Each of two would need key bounds of its own."""
 
 _NEW: Final = (
     *("_FILE_NAME", "_FILE_SIZE", "_ROW_COUNT", "_CREATION_TIME", "_FILE_SOURCE"),
-    # Statistics of all columns of the file's schema, and no index in the manifest.
-    *("_VALUE_STATS", "_VALUE_STATS_COLS", "_EMBEDDED_FILE_INDEX"),
+    # Statistics of all columns of the file's schema. No index, which would name rows by their old positions, and no
+    # changelog: that of old releases belongs to the snapshot that added the file.
+    *("_VALUE_STATS", "_VALUE_STATS_COLS", "_EMBEDDED_FILE_INDEX", "_EXTRA_FILES"),
     "_EXTERNAL_PATH",  # it is in the table's own folder
 )
+MERGED: Final = "rows of its bucket only retract others, so its files are merged on read"
 WAITS: Final = "rows of its bucket wait for a compaction (level 0), which rewrites others as well"
 _STREAMING: Final = (
     "a streaming job compacts it (snapshot {} of {}) and remembers its files: rows that it replaces later could come "
@@ -97,15 +107,8 @@ def barred(snapshot: PaimonSnapshot) -> dict[str, Any]:
     both = run("engine-sql", f"{snapshot.table} purge")
     reasons = {
         f"{WAITS}: purge after it, or let {both} do both": _waiting(snapshot),
-        "rows in it only retract others, or it does not say how many: only Paimon rewrites it": pc.not_equal(
-            pc.fill_null(files["retractions"], integer(1)), integer(0)
-        ),
-        "it has an index or a changelog of its own: only Paimon rewrites it": pc.greater(
-            files["extra_files"], integer(0)
-        ),
-        "it is not a Parquet file: only Paimon rewrites it": pc.invert(
-            pc.match_substring_regex(files["path"], r"(?i)\.parquet$")
-        ),
+        f"{MERGED}: only Paimon rewrites it": merged(files),
+        **_unwritten(snapshot),
     }
     left = flags(pc.is_valid(files["dv_id"]))
     found = {}
@@ -117,10 +120,61 @@ def barred(snapshot: PaimonSnapshot) -> dict[str, Any]:
     return found
 
 
+def merged(files: pa.Table) -> pa.ChunkedArray:
+    """Whether each file is in a bucket that readers merge: rows in it only retract others, which may be on other levels
+    without a DV that names them. So it is if DVs were turned on without a full compaction.
+    """
+    found = files.group_by(["partition_code", "bucket"]).aggregate(
+        [("retractions", "max"), ("level", "min"), ("level", "max")]
+    )
+    several = pc.not_equal(found["level_min"], found["level_max"])
+    found = found.filter(pc.and_(pc.greater(pc.fill_null(found["retractions_max"], integer(0)), integer(0)), several))
+    return pc.is_in(_places(files), value_set=combined(_places(found)))
+
+
+def check_read_one_by_one(snapshot: PaimonSnapshot) -> None:
+    """Refuse a table some of whose files readers merge, though not all of them.
+
+    Raises
+    ------
+    RefusedError : the message has the reason.
+    """
+    if not snapshot.options.hides_level_0:
+        return
+    reason = ""
+    if pc.any(merged(snapshot.files)).as_py():
+        reason = f"{MERGED}, which this release does not support"
+    elif snapshot.options.merges_postponed and len(_postponed(snapshot)):
+        reason = "rows that have no bucket yet are merged on read (postpone.merge-on-read)"
+    if reason:
+        step = "let Paimon compact the table, or read it with Paimon"
+        raise RefusedError(reason, at=snapshot, next_step=step)
+
+
+def _unwritten(snapshot: PaimonSnapshot) -> dict[str, Any]:
+    """Files of formats, or with columns or a compression, that are not written here. A new file has the old one's
+    format.
+    """
+    found = {}
+    kinds = pc.utf8_lower(pc.replace_substring_regex(snapshot.files["path"], r".*\.", ""))
+    for kind in pc.unique(kinds).to_pylist():
+        try:
+            reason = next(why_not_written(snapshot, kind), None) or (codec_of(snapshot, kind=kind) and None)
+        except RefusedError as error:
+            reason = error.message
+        if reason is not None:
+            found[f"{reason}: only Paimon rewrites it"] = pc.equal(kinds, text(kind))
+    return found
+
+
+def _postponed(snapshot: PaimonSnapshot) -> pa.Table:
+    """Files of rows that have no bucket yet."""
+    return snapshot.hidden.filter(pc.equal(snapshot.hidden["bucket"], integer(POSTPONE_BUCKET)))
+
+
 def _waiting(snapshot: PaimonSnapshot) -> pa.ChunkedArray:
     """Whether rows wait for a compaction in the bucket of each file, or in no bucket yet of its partition."""
-    hidden = snapshot.hidden
-    anywhere = hidden.filter(pc.equal(hidden["bucket"], integer(POSTPONE_BUCKET)))
+    hidden, anywhere = snapshot.hidden, _postponed(snapshot)
     return pc.or_(
         pc.is_in(_places(snapshot.files), value_set=combined(_places(hidden))),
         pc.is_in(snapshot.files["partition_code"], value_set=combined(anywhere["partition_code"])),
@@ -132,21 +186,42 @@ def _places(files: pa.Table) -> pa.ChunkedArray:
     return pc.binary_join_element_wise(*names, text("/"))
 
 
-def as_stored(snapshot: PaimonSnapshot, storage: Storage, source: SourceFile) -> tuple[SourceFile, pa.Schema]:
+def as_stored(
+    snapshot: PaimonSnapshot, storage: Storage, source: SourceFile, schema: Schema
+) -> tuple[SourceFile, pa.Schema]:
     """A file to copy with all its columns, keys, sequence numbers and kinds too, and what these are. Reads its footer.
+
+    schema : with which the file was written.
 
     Raises
     ------
     DamagedTableError, StorageError : the file can't be read.
+    RefusedError : an ORC file has other columns than Paimon's.
     """
-    if source.format != "parquet":
+    plain = replace(source, constants={}, details={}, schema=None)
+    if source.format == "parquet":
+        return plain, stored_schema(storage, source.key.path).remove_metadata()
+    from pyarrow.orc import ORCFile
+
+    known = {each.name: each for each in _columns(schema)}
+    names = stored_schema(storage, source.key.path, lambda file: ORCFile(file).schema).names
+    if strange := [name for name in names if name not in known]:
         raise RefusedError(
-            f"{source.key.path} of a primary-key table is not a Parquet file, and can't be copied as it is",
+            f"{source.key.path} has the column {strange[0]}, and can't be copied as it is",
             at=snapshot,
             next_step=Remedy("let Paimon do it: {}", (run("engine-sql", f"{snapshot.table} purge"),)),
         )
-    plain = replace(source, constants={}, details={}, schema=None)
-    return plain, stored_schema(storage, source.key.path).remove_metadata()
+    return plain, pa.schema([identified(known[name]) for name in names])
+
+
+def _columns(schema: Schema) -> list[Field]:
+    """The columns that a file may have: keys, sequence numbers, kinds of rows, and the table's.
+
+    Source: SpecialFields and KeyValue of Paimon.
+    """
+    keys = [each for each in schema.fields if each.name in schema.primary_keys]
+    stored = [replace(each, id=_KEYS + each.id, name=f"_KEY_{each.name}") for each in keys]
+    return [*stored, *_SYSTEM, *schema.fields]
 
 
 def rewritten(old: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:

@@ -56,7 +56,7 @@ def rewrite_tasks(
         timestamps would change in files of the table's format; or the folder of a bucket is a link.
     UnsupportedFeatureError : a column had another type when a file was written, and its values would have to be cast.
     """
-    kind, codec = format_of(snapshot), codec_of(snapshot, compression)
+    keyed_table = snapshot.options.primary_key
     stats = stats_columns(written_schema(snapshot))
     # Only these files become Python objects, since a table may have many more.
     paths = sorted({key.path for wanted in bins for key in wanted.inputs})
@@ -67,13 +67,17 @@ def rewrite_tasks(
     tasks = []
     for wanted in bins:
         rows, sources = zip(*taken(live, wanted, snapshot), strict=True)
-        check_instants(snapshot, (name for source in sources for name in row_id_ranges.formats_of(source)))
-        schema = _schema(snapshot, [sources_of.schemas[row["schema_id"]] for row in rows])
-        if keyed_table := snapshot.options.primary_key:
+        kind, written = format_of(snapshot), [sources_of.schemas[row["schema_id"]] for row in rows]
+        if keyed_table:
             if len(sources) > 1:
                 raise refused(snapshot, "rewrite", "only Paimon can merge the rows of a primary-key table")
-            source, schema = keyed.as_stored(snapshot, layout.storage, sources[0])
-            sources, stats = (source,), stats_columns(sources_of.schemas[rows[0]["schema_id"]])
+            kind = sources[0].format
+            source, schema = keyed.as_stored(snapshot, layout.storage, sources[0], written[0])
+            schema = schema.with_metadata(instants(written[0]) if kind == "orc" else None)
+            sources, stats = (source,), stats_columns(written[0])
+        else:
+            check_instants(snapshot, (name for source in sources for name in row_id_ranges.formats_of(source)))
+            schema = _schema(snapshot, written)
         file_rows = row_id_ranges.file_rows(snapshot, sources) if snapshot.options.data_evolution else ()
         # Not that of the first file, which may be outside the table.
         partition = snapshot.partitions[rows[0]["partition_code"]]
@@ -85,7 +89,7 @@ def rewrite_tasks(
             output_uri=layout.storage.uri_of(folder),
             target_bytes=keyed.ONE_FILE if keyed_table else target_bytes,
             file_rows=file_rows,
-            compression=codec,
+            compression=codec_of(snapshot, compression, kind=kind),
             stats_columns=stats,
             order_by=tuple((name,) for name in wanted.order_by),
             file_name=f"data-{{uuid}}-0.{kind}",

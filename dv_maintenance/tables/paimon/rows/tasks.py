@@ -26,6 +26,7 @@ from dv_maintenance.tables.model import FileKey
 from dv_maintenance.tables.paimon.features import check_nanoseconds, check_rows_readable
 from dv_maintenance.tables.paimon.layout import Layout
 from dv_maintenance.tables.paimon.log.schema import Schema, read_schema
+from dv_maintenance.tables.paimon.rows import keyed
 from dv_maintenance.tables.paimon.rows.casts import same_values
 from dv_maintenance.tables.paimon.rows.evolution import PARTS_OF, blob_files, check_blobs, holders, vector_files
 from dv_maintenance.tables.paimon.rows.types import Field, arrow_field, holds, spelled
@@ -71,6 +72,7 @@ def scan_tasks(layout: Layout, snapshot: PaimonSnapshot, columns: Sequence[str] 
     """
     wanted = _selected(snapshot, columns)
     check_opened(snapshot)
+    keyed.check_read_one_by_one(snapshot)
     chosen = replace(snapshot.table_schema, fields=wanted)
     # Paimon reads an older snapshot with the current options. The options of that time show whether this is right.
     for options in (snapshot.properties, chosen.options):
