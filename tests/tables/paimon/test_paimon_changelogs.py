@@ -315,12 +315,13 @@ def expected(table: Lake, cutoff: int, least: int, most: int) -> tuple[set[int],
     return stay, [number for number in after if number >= first]
 
 
-def named_lists(table: Lake, changelogs: set[int]) -> frozenset[str]:
-    """The manifest lists that changelogs name. One that a tag kept remains when the tag is removed, although nobody
-    needs it, until its changelog expires.
+def ever_named(table: Lake, changelogs: set[int]) -> set[str]:
+    """All that changelogs name. What a tag kept remains when the tag is removed, although nobody needs it, until its
+    changelog expires.
     """
     bodies = [table.body(f"changelog/changelog-{number}") for number in changelogs]
-    return frozenset(f"manifest/{name}" for body in bodies for key, name in body.items() if key in LISTS and name)
+    lists = {f"manifest/{name}" for body in bodies for key, name in body.items() if key in LISTS and name}
+    return lists.union(*(table.needs[number] for number in changelogs))
 
 
 def check_history(path: Path, steps: list[str], back: int, least: int, most: int, producer: str) -> None:
@@ -331,7 +332,7 @@ def check_history(path: Path, steps: list[str], back: int, least: int, most: int
     going = [number for number in table.numbers() if number not in stay]
     must = table.root_needs(exclude=going, left=left)
     reachable = table.root_needs(left=sorted({*table.numbers("changelog"), *going}))
-    reachable |= named_lists(table, set(table.numbers("changelog")) - set(left))
+    reachable |= ever_named(table, set(table.numbers("changelog")) - set(left))
     before, stored = table.everything(), table.stored()
 
     dry = table.vacuum(now=now, dry_run=True)
@@ -348,6 +349,8 @@ def check_history(path: Path, steps: list[str], back: int, least: int, most: int
     assert (again.deleted, again.expired.files) == (0, ())
     later = table.now + DAY + HOUR + 1
     stay, left = expected(table, later - HOUR, least, most)
+    # A file that only a compaction removed may have gone with its own changelog, before that of the compaction.
+    stored = table.stored()
     table.vacuum(now=later)
     table.check()
     assert (set(table.numbers()), table.numbers("changelog")) == (stay, left)
@@ -384,6 +387,7 @@ def test_histories(
     most=st.integers(3, 20),
     producer=st.sampled_from(PRODUCERS),
 )
+@example(steps=["changelog", "compact", "add"], back=0, least=1, most=3, producer="none")
 def test_many_histories(
     tmp_path_factory: pytest.TempPathFactory, steps: list[str], back: int, least: int, most: int, producer: str
 ) -> None:
