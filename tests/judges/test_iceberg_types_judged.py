@@ -391,6 +391,15 @@ def test_variants_stay_shredded_as_long_as_the_table_wants_it(java: Java) -> Non
     java.spark.sql("ALTER TABLE {t} SET TBLPROPERTIES ('write.parquet.shred-variants' = 'false')", "t")
     java.spark.sql("DELETE FROM {t} WHERE id % 50 = 5", "t")
     assert not any(purged())
+    # Avro files can't have them shredded.
+    java.spark.sql("ALTER TABLE {t} SET TBLPROPERTIES ('write.parquet.shred-variants' = 'true')", "t")
+    insert(2, kinds[0])
+    java.spark.sql("ALTER TABLE {t} SET TBLPROPERTIES ('write.format.default' = 'avro')", "t")
+    java.spark.sql("DELETE FROM {t} WHERE id % 50 = 6 AND p = 2", "t")
+    values = java.spark.rows("t")
+    assert purge(open_table(place), LocalEngine()).verified
+    assert java.spark.rows("t") == values
+    assert java.spark.sql("SELECT count(*) FROM {t}.data_files WHERE file_format = 'AVRO'", "t") == [(1,)]
 
 
 CHANGED = [

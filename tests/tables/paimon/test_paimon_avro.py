@@ -274,6 +274,15 @@ def test_random_schemas(schema: Any, data: bytes) -> None:
             list(read_records(header(each) + block(1, data), {"x": None}))
 
 
+def test_a_field_of_nothing_but_null_as_iceberg_stores_unknown_types() -> None:
+    inner = {"type": "record", "name": "i", "fields": [{"name": "a", "type": "long"}, UNKNOWN]}
+    schema = record_of(["null", inner], "null")
+    records = [{"x": 1, "f0": {"a": 2, "never": None}, "f1": None}, {"x": 3, "f0": None, "f1": None}]
+    data = avro_file(schema, records)
+    assert list(read_records(data, None)) == records
+    assert list(read_records(data, {"f1": None, "x": None})) == [{"x": 1, "f1": None}, {"x": 3, "f1": None}]
+
+
 def test_the_header_may_come_in_parts() -> None:
     # A negative count of the map's entries is followed by their bytes.
     text = json.dumps(PLAIN).encode()

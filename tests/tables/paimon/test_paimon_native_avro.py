@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from support.avro_data import avro_type
 from support.paimon_writer import PaimonWriter
 from test_paimon_formats import FORMATS, ROW, TYPES, add
+from test_paimon_keyed import with_options
 from test_paimon_native_formats import DV, live, purged, rows
 
 from dv_maintenance.engine.local import LocalEngine
@@ -134,3 +136,10 @@ def test_what_is_not_written(tmp_path: Path, columns: dict[str, Any], options: d
     with pytest.raises(RefusedError, match=why):
         purge(open_table(str(table.path)), LocalEngine())
     assert set(table.path.rglob("*")) == before
+
+
+def test_no_avro_files_of_primary_key_tables(golden_copy: Callable[[str], Path]) -> None:
+    """Also if their old files are Parquet."""
+    table = with_options(golden_copy("paimon/pk_dv_b1/table"), write_only="true", **{"file.format": "avro"})
+    with pytest.raises(RefusedError, match="must be avro, which this tool writes only for plain append tables"):
+        purge(table, LocalEngine())
