@@ -103,14 +103,23 @@ def comparable(schema: Any, known: list[Any]) -> Any:
     return {key: comparable(value, known) if key in below else value for key, value in schema.items() if key != "doc"}
 
 
+AGGREGATED = ("id", "b", "l", "f", "d", "d9", "d38", "day", "t", "n", "s", "bin", "st.a")
+
+
 @pytest.mark.deep
 @pytest.mark.parametrize(("partitioned", "zone", "ansi"), [("", "UTC", "true"), ("id", "America/Los_Angeles", "false")])
 def test_filters_on_every_column(engine: IcebergEngine, partitioned: str, zone: str, ansi: str) -> None:
     engine.session.conf.set("spark.sql.session.timeZone", zone)
     engine.session.conf.set("spark.sql.ansi.enabled", ansi)
     made(engine, "t", partitioned, AVRO)
+    # Spark takes some of them from the counts and bounds of manifests, which its own Avro files lack.
+    whole = (
+        "SELECT count(*), " + ", ".join(f"min({each}), max({each}), count({each})" for each in AGGREGATED) + " FROM {t}"
+    )
+    before = repr(engine.sql(whole, "t"))  # with NaN
     judged(engine, "t", QUERIES, "AVRO")
-    assert engine.sql("SELECT count(*), min(l), max(day), count(bin) FROM {t}", "t")[0][0] == 8
+    assert repr(engine.sql(whole, "t")) == before
+    assert engine.sql("SELECT count(*) FROM {t}", "t") == [(8,)]
 
 
 @pytest.mark.deep
