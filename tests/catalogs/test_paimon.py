@@ -388,6 +388,12 @@ def test_a_server_is_told_of_every_partition(golden_copy: Callable[[str], Path],
     assert len(sums) > 1
 
 
+def test_a_branch_is_opened_by_its_name(server: Answers, double: Double) -> None:
+    shutil.copytree(double.place / "schema", double.place / "branch" / "branch-dev" / "schema")
+    with pytest.raises(UsageError, match=r"open rest\.shop\.orders\$branch_dev"):
+        open_table("rest.shop.orders").branch("dev")  # type: ignore[attr-defined]
+
+
 @pytest.mark.parametrize("lost", [1, 3])
 def test_a_commit_whose_answer_is_lost_is_looked_up(server: Answers, double: Double, lost: int) -> None:
     before, double.lost = ids(), lost

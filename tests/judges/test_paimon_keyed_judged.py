@@ -53,6 +53,7 @@ FILTERS: list[tuple[Any, ...]] = [
     ("=", "id", 17),
     (">", "id", 150),
     ("=", "v", "v3-30"),
+    ("in", "v", "v1-151", "v1-178", "v2-45"),
     ("null", "n"),
     ("not null", "n"),
     ("<", "n", 20),
@@ -161,7 +162,7 @@ def test_files_sorted_by_other_columns(
     largest = max(opened(ours).snapshot().files["path"].to_pylist(), key=lambda each: (ours / each).stat().st_size)
     stored = pq.read_table(ours / largest, columns=["v"], partitioning=None)["v"].to_pylist()
     assert stored == sorted(stored)
-    for turn in range(3):
+    for turn in range(3 if engine_options else 1):
         for path in paths:
             engine.append(path, [(n, f"w{n:04d}", turn) for n in range(turn, 2100, 83)], options=COMPACTS)
         assert in_order(judge_rows(engine, ours)) == in_order(engine.rows(paths[1]))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from dv_maintenance.errors import DvMaintenanceError
+from dv_maintenance.errors import DvMaintenanceError, UsageError
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables.binding import Receiver, deferred
 from dv_maintenance.tables.guard import VACUUM_DEFAULTS, VacuumRequest
@@ -182,9 +182,13 @@ class PaimonTable(NumberedVersions, DeletesOnly):
     branches = _of_layout(refs.branches)
 
     def branch(self, name: str) -> PaimonTable:
-        """One of the ``branches``. Raises UsageError if there is no such branch."""
+        """One of the ``branches``. Raises UsageError if there is no such branch, or the table is of a REST catalog."""
         known = self.branches()
         check_branch(self.uri, name, known)
+        if self.server is not None:
+            # By its folder, it would be changed without the server.
+            opened = f"{self.server.name}$branch_{name}"
+            raise UsageError("its branches are opened by their names", table=self.uri, next_step=f"open {opened}")
         root = self.layout.storage
         return PaimonTable(Storage(root.uri_of(f"branch/branch-{name}"), root.options))
 
