@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import random
 import re
@@ -239,6 +240,26 @@ def test_level_0_is_no_partition(paimon_engine: PaimonEngine, tmp_path: Path) ->
     for name in ("d", "e"):
         engine.append(path, [(8, name, "new")], options={"write-only": str(name == "d").lower()})
     assert ids(judge_rows(engine, path)) == [1, 2, 3, 5, 8]
+
+
+def test_a_fallback_branch_with_a_key(paimon_engine: PaimonEngine, tmp_path: Path) -> None:
+    """What a stream writes stands in for what a batch job has not written yet."""
+    engine, path = paimon_engine, tmp_path / "table"
+    engine.create(path, FALLBACK, partition=["pt"], options=DV)
+    engine.append(path, [(1, "a", "main")])
+    schema = path / "branch" / "branch-dev" / "schema" / "schema-0"
+    schema.parent.mkdir(parents=True)
+    body = json.loads((path / "schema" / "schema-0").read_text())
+    body |= {"primaryKeys": ["pt", "id"], "options": {**body["options"], "bucket": "1"}}
+    schema.write_text(json.dumps(body))
+    for value in ("first", "second"):
+        engine.append(path, [(1, "a", value), (2, "b", value)], branch="dev")
+    engine.alter(path, ("option", "scan.fallback-branch", "dev"))
+    assert sorted(row["v"] for row in judge_rows(engine, path)) == ["main", "second"]
+    schema.write_text(json.dumps({**body, "options": {**body["options"], "deletion-vectors.enabled": "false"}}))
+    assert sorted(row["v"] for row in engine.rows(path)) == ["main", "second"]
+    with pytest.raises(RefusedError, match=r"branch-dev.*merged on read"):
+        our_rows(path)
 
 
 def test_a_fallback_branch_that_is_younger(paimon_engine: PaimonEngine, tmp_path: Path) -> None:

@@ -78,10 +78,12 @@ def fallback(snapshot: PaimonSnapshot) -> PaimonSnapshot | None:
         found = load_snapshot(Storage(layout.uri, layout.storage.options), version)
     except TableNotFoundError:
         raise _refused(snapshot, f"its fallback branch {layout.branch or _MAIN} does not exist") from None
-    if _columns(found.table_schema) != _columns(snapshot.table_schema):
+    own, other = snapshot.table_schema, found.table_schema
+    # A table without a key may fall back on one with a key, but not the other way round.
+    if _columns(own) != _columns(other) or own.primary_keys not in ((), other.primary_keys):
         raise _refused(snapshot, f"its fallback branch {layout.branch or _MAIN} has other columns")
-    own = {snapshot.partitions[code].row for code in pc.unique(snapshot.files["partition_code"]).to_pylist()}
-    missing = int64s([code for code, each in enumerate(found.partitions) if each.row not in own])
+    here = {snapshot.partitions[code].row for code in pc.unique(snapshot.files["partition_code"]).to_pylist()}
+    missing = int64s([code for code, each in enumerate(found.partitions) if each.row not in here])
     return replace(found, files=found.files.filter(pc.is_in(found.files["partition_code"], value_set=missing)))
 
 
@@ -103,7 +105,7 @@ def _version_then(snapshot: PaimonSnapshot, layout: Layout) -> int:
 
 def _columns(schema: Schema) -> list[object]:
     fields = [(each.id, replace(each.type, nullable=True)) for each in schema.fields]
-    return [*fields, schema.partition_keys, schema.primary_keys]
+    return [*fields, schema.partition_keys]
 
 
 def _refused(snapshot: PaimonSnapshot, what: str) -> RefusedError:
