@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from dv_maintenance.errors import RefusedError
 from dv_maintenance.files.parquet_checks import check_footer, encrypted_file
-from dv_maintenance.files.thrift_compact import I32, STRUCT, Struct, ThriftError, Value, binary, list_of
+from dv_maintenance.files.thrift_compact import I32, STRUCT, Struct, ThriftError, Value, binary, list_of, number
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -28,7 +28,12 @@ _ARROW_SCHEMA: Final = b"ARROW:schema"
 _ENTRY: Final = b"\x18\x0c" + _ARROW_SCHEMA
 _RENAMED: Final = b"arrow:schema"
 # FileMetaData
-_ROW_GROUPS, _KEY_VALUES = 4, 5
+_SCHEMA, _ROW_GROUPS, _KEY_VALUES = 2, 4, 5
+# SchemaElement
+_TYPE, _TYPE_LENGTH, _NUM_CHILDREN = 1, 2, 5
+# Type FIXED_LEN_BYTE_ARRAY
+_FIXED: Final = 7
+_INT96_BYTES: Final = 12
 # KeyValue
 _KEY: Final = 1
 # RowGroup
@@ -104,6 +109,36 @@ def encoded(footer: Any) -> bytes:
 def framed(footer: bytes) -> bytes:
     """The end of a file with this footer. Readers begin at the end, so only the last one of several footers counts."""
     return footer + len(footer).to_bytes(4, "little") + MAGIC
+
+
+def with_bytes(footer: Any, leaves: Collection[int]) -> Any:
+    """The footer with leaves of INT96 as if they were of 12 bytes, which are stored in the same way."""
+    file = Struct.parse(encoded(footer))
+    schema, leaf = [], 0
+    for data in file.list(_SCHEMA, STRUCT):
+        element = Struct.parse(data)
+        if not element.integer(_NUM_CHILDREN):
+            if leaf in leaves:
+                element.replace(_TYPE, number(I32, _FIXED))
+                element.replace(_TYPE_LENGTH, number(I32, _INT96_BYTES))
+            leaf += 1
+        schema.append(element.encode())
+    file.replace(_SCHEMA, list_of(STRUCT, schema))
+    groups = []
+    for data in file.list(_ROW_GROUPS, STRUCT):
+        group = Struct.parse(data)
+        chunks = []
+        for at, each in enumerate(group.list(_COLUMNS, STRUCT)):
+            chunk = Struct.parse(each)
+            if at in leaves and (meta := chunk.struct(_META_DATA)) is not None:
+                meta.replace(_TYPE, number(I32, _FIXED))  # as in SchemaElement
+                meta.fields.pop(_STATISTICS, None)
+                chunk.replace(_META_DATA, Value(STRUCT, meta.encode()))
+            chunks.append(chunk.encode())
+        group.replace(_COLUMNS, list_of(STRUCT, chunks))
+        groups.append(group.encode())
+    file.replace(_ROW_GROUPS, list_of(STRUCT, groups))
+    return parsed(file.encode())
 
 
 def without_claims(footer: bytes, unbounded: Sequence[Collection[int]], open_ended: Sequence[Collection[int]]) -> bytes:

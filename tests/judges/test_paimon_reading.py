@@ -96,6 +96,36 @@ def test_changed_schemas(paimon_engine: PaimonEngine, tmp_path: Path) -> None:
         judge_files(engine, path, version)
 
 
+@pytest.mark.parametrize("format", ["parquet", "orc"])
+def test_nanoseconds_and_nested_chars(paimon_engine: PaimonEngine, tmp_path: Path, format: str) -> None:
+    """ORC pads CHAR, and its readers strip it, wherever it is nested."""
+    engine, path = paimon_engine, tmp_path / "table"
+    nanos, local = "TIMESTAMP(9)", "TIMESTAMP(9) WITH LOCAL TIME ZONE"
+    fields = [{"id": 90, "name": "c", "type": "CHAR(5)"}, {"id": 91, "name": "t", "type": nanos}]
+    columns = {
+        "id": "INT",
+        "p": nanos,
+        "t": nanos,
+        "l": local,
+        "r": {"type": "ARRAY", "element": {"type": "ROW", "fields": fields}},
+        "m": {"type": "MAP", "key": "CHAR(4)", "value": "CHAR(4)"},
+    }
+    engine.create(path, columns, partition=["p"], options={**DV, "file.format": format})
+    moments = [datetime(1700, 1, 1, 1, 2, 3, 4), datetime(1969, 12, 31, 1, 1, 1, 250_000), WHEN, datetime(2262, 1, 1)]
+    rows = [
+        [at, moments[at % 3], when, when, [["ab", when], None, [" a ", None]], [["k", "v "], ["l", None]]]
+        for at, when in enumerate([*moments, None])
+    ]
+    engine.append(path, rows)
+    engine.delete(path, lambda row: row["id"] == 1)
+    found = judge_rows(engine, path)
+    assert len(found) == 4
+    assert found[0]["r"][0][0] == "ab"
+    with pytest.raises(EngineError, match="precision"):
+        engine.create(tmp_path / "avro", {"t": nanos}, options={**DV, "file.format": "avro"})
+        engine.append(tmp_path / "avro", [[WHEN]])
+
+
 CHANGED: list[tuple[str, str, list[Any]]] = [
     ("STRING", "VARCHAR(2)", ["abc", "é€x", ""]),
     ("VARCHAR(2)", "STRING", ["ab"]),

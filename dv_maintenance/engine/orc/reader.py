@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,9 @@ from pyarrow import orc, types
 from dv_maintenance.engine.faults import decoding, reading
 from dv_maintenance.engine.orc.by_rows import UNITS, read_stripe, stripe_zones
 from dv_maintenance.engine.orc.near_epoch import as_in_java, zone_of
+from dv_maintenance.engine.orc.padding import stripped
 from dv_maintenance.errors import DamagedTableError, RefusedError
+from dv_maintenance.files.arrays import timestamps_in
 from dv_maintenance.files.orc_library import is_there
 from dv_maintenance.files.orc_tail import writer_zones
 from dv_maintenance.remedies import Remedy, setting
@@ -31,14 +33,16 @@ class OrcStored:
     """See ``protocols.StoredFile``.
 
     exact : whether timestamps with a local time zone are known to be in UTC.
-    padded : columns of text that the file pads with blanks, and its readers strip of them.
+    padded : where the file pads text with blanks, see ``padding``.
 
     Raises
     ------
     DamagedTableError : names the file.
     """
 
-    def __init__(self, file: pa.NativeFile, uri: str, *, exact: bool = False, padded: Collection[str] = ()) -> None:
+    def __init__(
+        self, file: pa.NativeFile, uri: str, *, exact: bool = False, padded: Collection[Sequence[str]] = ()
+    ) -> None:
         self._file, self._uri, self._exact, self._padded = file, uri, exact, padded
         self._shifted, self._zone = False, zone_of(None)
         self._orc: Any = orc.ORCFile(file)
@@ -111,11 +115,7 @@ class OrcStored:
                     )
                 columns = [as_in_java(column, self._zone) for column in batch.columns]
                 batch = pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
-            for name in self._padded:
-                at = batch.schema.get_field_index(name)
-                if at >= 0:
-                    batch = batch.set_column(at, name, pc.utf8_rtrim(batch.column(at), " "))
-            yield batch
+            yield stripped(batch, self._padded)
 
     def _by_rows(self, stripe: int, fields: tuple[int, ...]) -> pa.RecordBatch:
         """The columns of a stripe, those with timestamps row by row."""
@@ -147,20 +147,6 @@ def _holds(type_: pa.DataType, *, zoned: bool) -> bool:
     if types.is_timestamp(type_):
         return not zoned or type_.tz is not None
     return any(_holds(type_.field(index).type, zoned=zoned) for index in range(type_.num_fields))
-
-
-def timestamps_in(array: pa.Array) -> Iterator[pa.Array]:
-    """The array itself if it holds timestamps, or else all arrays of timestamps nested in it."""
-    if types.is_timestamp(array.type):
-        yield array
-    elif types.is_struct(array.type):
-        for index in range(array.type.num_fields):
-            yield from timestamps_in(array.field(index))
-    elif types.is_map(array.type):
-        yield from timestamps_in(array.keys)
-        yield from timestamps_in(array.items)
-    elif types.is_list(array.type):
-        yield from timestamps_in(array.values)
 
 
 def _near_epoch(array: pa.Array) -> bool:

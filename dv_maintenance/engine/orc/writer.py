@@ -18,10 +18,11 @@ from pyarrow import orc, types
 from dv_maintenance.engine.bounds import BoundsCollector
 from dv_maintenance.engine.faults import writing
 from dv_maintenance.engine.orc.by_rows import UNITS, RowWriter
-from dv_maintenance.engine.orc.reader import range_is_checked, timestamps_in
+from dv_maintenance.engine.orc.reader import range_is_checked
 from dv_maintenance.engine.orc.skipping import Misleading
 from dv_maintenance.engine.sinks import close_sink
 from dv_maintenance.errors import RefusedError
+from dv_maintenance.files.arrays import timestamps_in
 from dv_maintenance.files.orc_library import is_there, library
 from dv_maintenance.files.orc_shapes import NOT_ORC, inner, is_lossy
 from dv_maintenance.files.orc_tail import without_row_indexes

@@ -14,6 +14,7 @@ from dv_maintenance.engine.faults import reading
 from dv_maintenance.engine.parallel import columns_at_once
 from dv_maintenance.engine.parquet.calendars import FileCalendar
 from dv_maintenance.engine.parquet.dictionaries import check_indices
+from dv_maintenance.engine.parquet.exact_int96 import ExactTimes
 from dv_maintenance.engine.parquet.footer import batch_rows, compressed_bytes, middle, ranges, row_bytes
 from dv_maintenance.engine.parquet.row_groups import may_hold
 from dv_maintenance.engine.rows.row_shape import RowShape
@@ -67,6 +68,7 @@ class SourceReader:
         self._buffer = self._buffer_bytes()
         self._parquet = _open(file, self.footer, self._buffer) if self._buffer else parquet
         self._for_rows = self._parquet
+        self._exact = ExactTimes(file, self.footer, parquet.schema_arrow, self.projection)
         self._widest = 0.0
         self._expected: set[int] = set()
 
@@ -173,6 +175,8 @@ class SourceReader:
         expected = max(row_bytes(metadata, leaves), self._widest)
         for batch, rows in self._read(self._for_rows, group, metadata.num_rows, batch_rows(expected), leaves):
             if batch is not None:
+                with reading(self._uri):
+                    batch = self._exact(batch, group)
                 self._widest = max(self._widest, batch.nbytes / rows)
             live = self._shape(batch, rows, first)
             first += rows

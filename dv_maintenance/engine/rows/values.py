@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import types
 
-from dv_maintenance.errors import DamagedTableError
+from dv_maintenance.errors import DamagedTableError, RefusedError
 
 _EXACT = Context(prec=76, traps=[InvalidOperation, Inexact])
 # The types in which Arrow stores dates and times.
@@ -27,10 +27,17 @@ def scalar_of(value: Any, type: pa.DataType, column: str) -> pa.Scalar:
     Raises
     ------
     DamagedTableError : if the value is not one of ``type``.
+    RefusedError : if it is a timestamp that ``type`` can't hold.
     """
     try:
         array = pa.nulls(1, type) if value is None else _array(value, type)
     except (ValueError, TypeError, struct.error, OverflowError, DecimalException) as error:
+        if types.is_timestamp(type) and isinstance(value, int):
+            raise RefusedError(
+                f"the table gives column {column} a timestamp with nanoseconds before 1677 or after 2262, for which "
+                "Arrow has no type",
+                next_step="leave the column out, or read the table with its own engine",
+            ) from error
         raise DamagedTableError(
             f"the table gives column {column} the value {value!r}, which is not a {type}",
             next_step="repair the partition value in the table's log",

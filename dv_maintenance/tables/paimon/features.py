@@ -174,8 +174,7 @@ def check_rows_readable(schema: Schema, table: str, version: int) -> None:
 
 
 def check_nanoseconds(schema: Schema, file_format: str, table: str, version: int) -> None:
-    """Refuse nanosecond columns that would lose precision. Parquet stores them as INT96, which is read with microsecond
-    precision, and Avro has no nanoseconds. Partition values are read with microsecond precision, too.
+    """Refuse columns of nanoseconds in files that have none: Avro.
 
     Raises
     ------
@@ -184,7 +183,7 @@ def check_nanoseconds(schema: Schema, file_format: str, table: str, version: int
     exact = [
         each.name
         for each in schema.fields
-        if _holds_nanoseconds(each.type) and (file_format != "orc" or each.name in schema.partition_keys)
+        if _holds_nanoseconds(each.type) and file_format == "avro" and each.name not in schema.partition_keys
     ]
     if exact:
         raise _columns_refused(exact, "nanoseconds", table, version)

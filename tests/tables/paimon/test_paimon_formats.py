@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from effort import examples
 from hypothesis import HealthCheck, given, settings
@@ -220,10 +221,41 @@ def test_nanoseconds(tmp_path: Path) -> None:
     _, batches = read(open_table(str(table.path)))
     (batch,) = batches
     assert batch.column("t") == pa.array([1_772_409_599_123_456_789], kind)
-    table.append([{"id": 2, "t": None}])
+    add(table, "avro", [{"id": 2, "t": None}])
     with pytest.raises(RefusedError, match="nanoseconds"):
         rows(table)
     assert rows(table, ["id"]) == [{"id": 1}, {"id": 2}]
+
+
+def test_nanoseconds_of_parquet_files(tmp_path: Path) -> None:
+    """Paimon stores them in INT96, other timestamps not."""
+    nanos = "TIMESTAMP(9)"
+    row = {"type": "ROW", "fields": [{"id": 90, "name": "a", "type": "INT"}, {"id": 91, "name": "t", "type": nanos}]}
+    columns = {"u": "TIMESTAMP(6)", "t": nanos, "l": {"type": "ARRAY", "element": row}, "r": row}
+    table = PaimonWriter(tmp_path / "t", columns)
+    schema = pa.schema([(name, arrow_type(parse_type(kind))) for name, kind in columns.items()])
+    number = 2**63 - 1 - 10**18
+    some = [None if at % 7 == 0 else number // 200 * (at - 100) - at for at in range(200)]
+    far = datetime(9999, 12, 31)
+    values = {
+        "u": pa.array([far] * 200, pa.timestamp("us")),
+        "t": pa.array(some, pa.timestamp("ns")),
+        "l": pa.array([None if each is None else [None, {"a": 1, "t": each}] for each in some], schema.field("l").type),
+        "r": pa.array([{"a": at, "t": each} for at, each in enumerate(some)], schema.field("r").type),
+    }
+    found = pa.table(values, schema)
+
+    def write(_: pa.Table, path: Path) -> None:
+        pq.write_table(found, path, row_group_size=70, use_deprecated_int96_timestamps=True)
+
+    table.append([dict.fromkeys(columns)] * 200, write=write)
+    _, batches = read(open_table(str(table.path)))
+    assert pa.Table.from_batches(batches).cast(found.schema) == found
+    found = found.set_column(1, "t", found["u"])
+    table.append([dict.fromkeys(columns)] * 200, write=write)
+    with pytest.raises(RefusedError, match="column t holds a timestamp with nanoseconds before 1677 or after 2262"):
+        rows(table)
+    assert rows(table, ["u"]) == [{"u": far}] * 400
 
 
 # -- rows ---------------------------------------------------------------------------------------------------------

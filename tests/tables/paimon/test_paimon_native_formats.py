@@ -81,12 +81,36 @@ def test_a_new_orc_file_whose_readers_do_not_strip_text_has_no_blanks(tmp_path: 
     assert orc.read_table(str(file)).to_pylist() == STRIPPED
 
 
-def test_char_nested_in_orc_files_is_refused(tmp_path: Path) -> None:
-    element = {"type": "ARRAY", "element": "CHAR(4)"}
-    table = PaimonWriter(tmp_path / "t", {"id": "INT", "c": element}, options={**DV, "file.format": "orc"})
-    add(table, "orc", [{"id": 1, "c": ["ab  "]}])
-    with pytest.raises(RefusedError, match="column c was ARRAY<CHAR\\(4\\)>"):
-        rows(table.path)
+@pytest.mark.parametrize("kind", ["orc", "parquet"])
+def test_char_nested_in_orc_files(tmp_path: Path, kind: str) -> None:
+    fields = [{"id": 90, "name": "a", "type": "CHAR(4)"}, {"id": 91, "name": "b", "type": "STRING"}]
+    columns = {
+        "id": "INT",
+        "c": {"type": "ARRAY", "element": {"type": "ROW", "fields": fields}},
+        "m": {"type": "MAP", "key": "CHAR(4)", "value": {"type": "ARRAY", "element": "CHAR(4)"}},
+        "s": {"type": "MULTISET", "element": "CHAR(4)"},
+        "v": {"type": "MAP", "key": "STRING", "value": "STRING"},
+    }
+    given: list[dict[str, Any]] = [
+        {"id": 1, "c": [{"a": "x   ", "b": "y "}], "m": None, "s": None, "v": None},
+        {"id": 2, "c": [{"a": "ab  ", "b": "ab  "}, None], "m": [("k   ", ["v   ", None])], "s": [("s   ", 2)],
+         "v": [("k ", "v ")]},
+        {"id": 3, "c": None, "m": [], "s": [], "v": []},
+    ]  # fmt: skip
+    expected = [
+        {
+            "id": 2,
+            "c": [{"a": "ab", "b": "ab  "}, None],
+            "m": [("k", ["v", None])],
+            "s": [("s", 2)],
+            "v": [("k ", "v ")],
+        },
+        given[2],
+    ]
+    table = PaimonWriter(tmp_path / "t", columns, options={**DV, "file.format": kind})
+    assert purged(table, "orc", given) == expected
+    _, batches = read(open_table(str(table.path)), columns=["m"])
+    assert [row for batch in batches for row in batch.to_pylist()] == [{"m": each["m"]} for each in expected]
 
 
 def test_a_golden_table_of_orc_files(golden: Path, golden_copy: Callable[[str], Path]) -> None:

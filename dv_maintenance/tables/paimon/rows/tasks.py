@@ -250,24 +250,21 @@ def _found_as(field: pa.Field, name: str) -> pa.Field:
 
 
 def unpadded(source: SourceFile, stored: Schema, wanted: Sequence[Field]) -> SourceFile:
-    """The file with the columns of CHAR that ORC pads with blanks, and that Paimon's readers strip of them.
-
-    Raises
-    ------
-    UnsupportedFeatureError : such text is nested in another column.
-    """
+    """The file with the places of CHAR that ORC pads with blanks, and that Paimon's readers strip of them."""
     if source.format != "orc":
         return source
     ids = {each.id for each in wanted}
-    limited = [each for each in stored.fields if each.id in ids and holds(each.type, "CHAR")]
-    if nested := next((each for each in limited if each.type.root != "CHAR"), None):
-        raise UnsupportedFeatureError(
-            f"column {nested.name} was {spelled(nested.type)} when some ORC files were written, which pad its CHAR",
-            features=("CHAR nested in columns of ORC files",),
-            next_step=_LEAVE_OUT,
-        )
-    names = {"padded": [each.name for each in limited]} if limited else {}
-    return replace(source, details={**source.details, **names})
+    padded = [path for each in stored.fields if each.id in ids for path in _padded(each)]
+    return replace(source, details={**source.details, **({"padded": padded} if padded else {})})
+
+
+def _padded(field: Field) -> Iterator[list[str]]:
+    """The places of CHAR in a column, as ``engine.orc.padding`` has them."""
+    if field.type.root == "CHAR":
+        yield [field.name]
+    for part in field.type.parts:
+        inner = replace(part, name="key") if field.type.root == "MULTISET" else part
+        yield from ([field.name, *path] for path in _padded(inner))
 
 
 def _rows(snapshot: PaimonSnapshot) -> Iterator[dict[str, Any]]:
