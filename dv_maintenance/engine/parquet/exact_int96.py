@@ -109,6 +109,8 @@ def _nanoseconds(array: pa.FixedSizeBinaryArray) -> pa.Array:
 
 def _columns(footer: Any, stored: pa.Schema, projection: Projection) -> dict[int, tuple[int, ...]]:
     names = [field.name for field in projection.schema if _holds_nanos(field.type)]
+    if not names:
+        return {}
     wanted = {
         leaf
         for path, leaf in projection.origins.items()
