@@ -130,7 +130,9 @@ def test_every_type_and_changed_schemas(
     go_on(engine, path, [30, *(None for _ in values[1:]), 30, None])
 
 
-@pytest.mark.parametrize("codec", ["zstd", "lz4", "snappy"])
+@pytest.mark.parametrize(
+    "codec", ["lz4", pytest.param("zstd", marks=pytest.mark.deep), pytest.param("snappy", marks=pytest.mark.deep)]
+)
 def test_what_arrow_does_not_write(
     paimon_engine: PaimonEngine, spark: SparkSession, tmp_path: Path, codec: str
 ) -> None:

@@ -96,7 +96,7 @@ def test_changed_schemas(paimon_engine: PaimonEngine, tmp_path: Path) -> None:
         judge_files(engine, path, version)
 
 
-@pytest.mark.parametrize("format", ["parquet", "orc"])
+@pytest.mark.parametrize("format", ["parquet", pytest.param("orc", marks=pytest.mark.deep)])
 def test_nanoseconds_and_nested_chars(paimon_engine: PaimonEngine, tmp_path: Path, format: str) -> None:
     """ORC pads CHAR, and its readers strip it, wherever it is nested."""
     engine, path = paimon_engine, tmp_path / "table"
