@@ -20,7 +20,7 @@ from effort import examples
 from golden_tables import NotThere
 from hypothesis import settings
 from support.object_stores import AZURITE, KEYS, S3PROXY, Store, azurite, s3proxy
-from support.places import CLASSES, GOLDEN, ICEBERG, JARS, JUDGED_SPARK, PAIMON, PYPAIMON, SQLITE
+from support.places import CLASSES, GOLDEN, ICEBERG, JARS, JUDGED_SPARK, PAIMON, PYPAIMON, SEARCHES, SQLITE
 from support.real_unity import UC_SERVER, RealUnity, real_unity
 from support.sessions import CHEAP
 from support.unity_judges import Kernel, kernel_jars
@@ -336,9 +336,16 @@ def pypaimon() -> Iterator[PyPaimon]:
 
     if not (PYPAIMON / ".complete").is_file():
         missing("pypaimon", "run 'make judges' (needs network)")
-    judge = PyPaimon(PYPAIMON / "bin" / "python")
+    judge = PyPaimon(PYPAIMON / "bin" / "python", SEARCHES)
     yield judge
     judge.close()
+
+
+@pytest.fixture(scope="session")
+def searches() -> None:
+    """What pypaimon needs for searches of vectors and texts."""
+    if not (SEARCHES / ".complete").is_file():
+        missing("paimon-vindex and paimon-ftindex", "run 'make judges' (needs network)")
 
 
 @pytest.fixture(scope="session")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,12 @@ class PyPaimonError(Exception):
 
 
 class PyPaimon:
-    """See ``pypaimon_worker.Worker`` for what it does."""
+    """See ``pypaimon_worker.Worker`` for what it does.
 
-    def __init__(self, python: Path) -> None:
+    more : a folder of packages that its environment lacks.
+    """
+
+    def __init__(self, python: Path, more: Path) -> None:
         worker = Path(__file__).parent / "pypaimon_worker.py"
         self._process = subprocess.Popen(
             [str(python), str(worker)],
@@ -25,6 +29,7 @@ class PyPaimon:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
+            env={**os.environ, "PYTHONPATH": str(more)},
         )
 
     def __call__(self, do: str, table: Path, **arguments: Any) -> Any:

@@ -53,11 +53,26 @@ class Worker:
         builder = self.table(path).new_batch_write_builder()
         _commit(builder, builder.new_update().delete_by_row_id(ids))
 
-    def index(self, path: str, column: str, kind: str, drop: bool = False) -> int:
+    def index(self, path: str, column: str, kind: str, drop: bool = False, options: Any = None) -> int:
         """Make a global index of a column, or drop it; how many files that were."""
         table = self.table(path)
-        act = table.drop_global_index if drop else table.create_global_index
-        return int(act(column, index_type=kind))
+        if drop:
+            return int(table.drop_global_index(column, index_type=kind))
+        return int(table.create_global_index(column, index_type=kind, options=options))
+
+    def search(self, path: str, column: str, asked: list[float] | str, count: int) -> list[dict[str, Any]]:
+        """The rows whose vectors are nearest, or whose texts match best."""
+        table = self.table(path)
+        if isinstance(asked, str):
+            query = json.dumps({"match": {"query": asked}})
+            best = table.new_full_text_search_builder().with_query(column, query).with_limit(count).execute_local()
+        else:
+            searched = table.new_vector_search_builder().with_vector_column(column)
+            searched = searched.with_query_vector(asked).with_limit(count)
+            best = searched.new_vector_search_read().read(searched.new_vector_search_scan().scan().splits())
+        builder = table.new_read_builder()
+        scan = builder.new_scan().with_global_index_result(best)
+        return [dict(row) for row in builder.new_read().to_arrow(scan.plan().splits()).to_pylist()]
 
     def rows(self, path: str, version: int | None = None, columns: list[str] | None = None) -> list[dict[str, Any]]:
         builder = self.table(path, version).new_read_builder()

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import base64
 import itertools
+import json
 import pickle
 import random
 from collections.abc import Iterator
@@ -267,6 +268,59 @@ def test_global_indexes(pypaimon: PyPaimon, path: Path, kind: str) -> None:
     assert answers() == answers(all_rows=True) != before
     assert delete(opened(path), LocalEngine(), "id IN (4, 33)").rows_deleted == 2
     assert answers() == answers(all_rows=True) != before
+
+
+SEARCHED = ["full-text", "ivf-flat", "ivf-pq", "ivf-sq", "ivf-rq", "diskann"]
+
+
+@pytest.mark.usefixtures("searches")
+@pytest.mark.parametrize(
+    "kind", [pytest.param(each, marks=[] if at < 2 else [pytest.mark.deep]) for at, each in enumerate(SEARCHED)]
+)
+def test_searches_of_vectors_and_texts(pypaimon: PyPaimon, path: Path, kind: str) -> None:
+    """By an index of row ids, which rows keep: the same before and after a purge, and others where rows go."""
+    columns = {"id": "int64", "v": "float[8]", "t": "string"}
+    # pypaimon makes no index of texts where there are deletion vectors: they come later.
+    later = {"deletion-vectors.enabled": "true"} if kind == "full-text" else {}
+    now = {name: value for name, value in EVOLVING.items() if name not in later}
+    pypaimon("create", path, columns=columns, partition=[], options=now)
+    for first in (0, 200):
+        rows = [
+            {"id": n, "v": [float(n), n % 7, n % 5, *[1.0] * 5], "t": f"word{n % 10} {'paimon ' * (n % 4)} x{n}"}
+            for n in range(first, first + 200)
+        ]
+        pypaimon("append", path, columns=columns, rows=rows)
+    asked: list[tuple[str, Any, int]] = [
+        ("v", [50.0, 1.0, 0.0, *[1.0] * 5], 5),
+        ("v", [300.0, 3.0, 1.0, *[1.0] * 5], 8),
+    ]
+    options = {f"{kind}.metric": "l2"} | ({f"{kind}.nlist": "4"} if kind.startswith("ivf") else {})
+    if later:
+        asked, options = [("t", "paimon", 5), ("t", "word3", 8), ("t", "x57", 1)], {}
+
+    def found() -> list[list[int]]:
+        best = [pypaimon("search", path, column=column, asked=each, count=count) for column, each, count in asked]
+        return [sorted(row["id"] for row in rows) for rows in best]
+
+    assert pypaimon("index", path, column=asked[0][0], kind=kind, options=options) == 1
+    (schema,) = (path / "schema").glob("schema-*")
+    body = json.loads(schema.read_text())
+    schema.write_text(json.dumps({**body, "options": {**body["options"], **later}}))
+    first_found = found()
+    pypaimon("delete", path, ids=[3, 7, 13, 49, 50, 51, *range(296, 303)])
+    before = found()
+    assert before != first_found
+    assert [len(each) for each in before] == [count for *_, count in asked]
+    assert purge(opened(path), LocalEngine()).verified
+    snapshot = opened(path).snapshot()
+    assert not health(snapshot).counts.files_with_dv
+    assert kind in {each.kind for each in snapshot.index.files}
+    assert found() == before
+    assert delete(opened(path), LocalEngine(), f"id IN ({before[0][0]}, {before[1][-1]})").rows_deleted == 2
+    after = found()
+    assert after != before
+    assert purge(opened(path), LocalEngine()).verified
+    assert found() == after
 
 
 def test_global_indexes_without_data_evolution(pypaimon: PyPaimon, path: Path) -> None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _UNAWARE: Final = -1
 # Global indexes that name rows by their ids, which rows keep. Readers ignore ids of rows that are gone.
-_BY_ROW_ID: Final = ("btree", "bitmap")
+_BY_ROW_ID: Final = (*("btree", "bitmap", "full-text"), *("ivf-flat", "ivf-pq", "ivf-sq", "ivf-rq", "diskann"))
 # Hashes of the keys of each bucket, which dynamic buckets have. Files of primary-key tables stay in their buckets.
 _HASHES: Final = ("HASH",)
 _COMPACT: Final = "let Paimon do it, in a Spark session with its connector: {}, which also checks the result"
