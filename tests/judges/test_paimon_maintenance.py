@@ -322,6 +322,38 @@ def test_our_deletes_beside_what_is_not_written_here(paimon_engine: PaimonEngine
     judged()
 
 
+def test_nanoseconds_of_orc_files(paimon_engine: PaimonEngine, tmp_path: Path) -> None:
+    engine, path = paimon_engine, tmp_path / "table"
+    columns = {"id": "INT", "t": "TIMESTAMP(9)", "z": "TIMESTAMP(9) WITH LOCAL TIME ZONE"}
+    exact = {"file.format": "orc", "orc.timestamp-ltz.legacy.type": "false"}
+    engine.create(path, columns, options=DV | exact)
+    base = 1_700_000_000_123_456_789
+    engine.append(path, [(n, None if n % 5 == 0 else base + n, base * 2 - n) for n in range(40)])
+    engine.delete(path, lambda row: row["id"] % 3 == 0)
+    before = in_order(judge_rows(engine, path))
+    assert str(base + 1) in before[0]
+    assert purge(opened(path), LocalEngine()).verified
+    assert no_dvs(path)
+    assert in_order(judge_rows(engine, path)) == before
+    filters = [("=", "t", base + 7), (">", "t", base + 30), ("<=", "z", base * 2 - 20), ("null", "t")]
+    answers = engine.ask(path, filters)
+    assert answers == engine.ask(path, filters, all_rows=True)
+    assert answers[0].startswith("1 rows")
+    # Files of Parquet have less: they are left alone.
+    engine.alter(path, ("option", "file.format", "parquet"))
+    engine.append(path, [(n, base + n, base) for n in range(100, 110)])
+    engine.delete(path, lambda row: row["id"] in {5, 102})
+    engine.alter(path, ("option", "file.format", "orc"))
+    before = in_order(engine.rows(path))
+    assert purge(opened(path), LocalEngine()).verified
+    assert [name.rpartition(".")[2] for name in dv_files(path)] == ["parquet"]
+    assert in_order(engine.rows(path)) == before
+
+
+def dv_files(path: Path) -> list[str]:
+    return [row["file_name"] for row in opened(path).snapshot().files.to_pylist() if row["dv_id"]]
+
+
 def delete_race(engine: PaimonEngine, spark: SparkSession, folder: Path, intruder: Intruder, what: str, at: int) -> int:
     """A delete of ours in whose middle somebody else does something; the number of its calls to the storage."""
     path = folder / f"{what}-{at}"

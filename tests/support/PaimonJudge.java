@@ -92,6 +92,7 @@ import org.apache.paimon.table.source.StreamTableScan;
 import org.apache.paimon.types.ArrayType;
 import org.apache.paimon.types.DataField;
 import org.apache.paimon.types.DataType;
+import org.apache.paimon.types.DataTypeChecks;
 import org.apache.paimon.types.DataTypeJsonParser;
 import org.apache.paimon.types.DataTypeRoot;
 import org.apache.paimon.types.DecimalType;
@@ -884,6 +885,11 @@ public class PaimonJudge {
             return Base64.getDecoder().decode(told.asText());
         } else if (root == DataTypeRoot.TIMESTAMP_WITHOUT_TIME_ZONE
                 || root == DataTypeRoot.TIMESTAMP_WITH_LOCAL_TIME_ZONE) {
+            if (DataTypeChecks.getPrecision(type) > 6) {
+                long nanos = told.asLong();
+                return Timestamp.fromEpochMillis(
+                        Math.floorDiv(nanos, 1000000L), (int) Math.floorMod(nanos, 1000000L));
+            }
             return Timestamp.fromMicros(told.asLong());
         } else if (root == DataTypeRoot.ARRAY) {
             Object[] items = new Object[told.size()];
@@ -943,7 +949,9 @@ public class PaimonJudge {
         } else if (value instanceof byte[]) {
             into.add(Base64.getEncoder().encodeToString((byte[]) value));
         } else if (value instanceof Timestamp) {
-            into.add(((Timestamp) value).toMicros());
+            Timestamp time = (Timestamp) value;
+            boolean exact = DataTypeChecks.getPrecision(type) > 6;
+            into.add(exact ? time.getMillisecond() * 1000000L + time.getNanoOfMillisecond() : time.toMicros());
         } else if (value instanceof Boolean) {
             into.add(((Boolean) value).booleanValue());
         } else if (value instanceof Number) {

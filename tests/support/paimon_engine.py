@@ -304,7 +304,8 @@ class PaimonEngine:
 
 
 def plain(value: Any) -> Any:
-    """A value as both sides can write it down: floats by their bits, times as numbers since the epoch, decimals as
+    """A value as both sides can write it down: floats by their bits, times as numbers since the epoch (nanoseconds only
+    where the type has more than six digits, and then as integers already), decimals as
     text, bytes in base64, rows and arrays as lists, maps as pairs.
     """
     if isinstance(value, float):
@@ -331,10 +332,17 @@ def plain(value: Any) -> Any:
 def plain_rows(table: pa.Table) -> list[Row]:
     """Rows as ``PaimonEngine.rows`` gives them."""
     columns = {
-        name: [_plain_typed(each, column.type) for each in column.to_pylist()]
+        name: [_plain_typed(each, column.type) for each in _listed(column)]
         for name, column in zip(table.column_names, table.columns, strict=True)
     }
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+
+def _listed(column: pa.ChunkedArray) -> list[Any]:
+    """Python has no nanoseconds."""
+    exact = pa.types.is_timestamp(column.type) and column.type.unit == "ns"
+    found: list[Any] = (column.cast(pa.int64()) if exact else column).to_pylist()
+    return found
 
 
 def _plain_typed(value: Any, type: pa.DataType) -> Any:

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.paimon.log.schema import Schema
     from dv_maintenance.tables.work import ColumnStats
 
+# Bounds are known to the microsecond.
+_TIMES: Final = frozenset({"TIMESTAMP", "TIMESTAMP_LTZ"})
+_MICROS: Final = 6
 EMPTY_ROW: Final = encode_row((), ())
 NO_STATS: Final = {"_MIN_VALUES": EMPTY_ROW, "_MAX_VALUES": EMPTY_ROW, "_NULL_COUNTS": []}
 """The row without fields."""
@@ -69,7 +72,8 @@ def file_stats(schema: Schema, stats: Sequence[ColumnStats]) -> dict[str, Any]:
 
 def _bounds(stats: ColumnStats, type: DataType, mode: str) -> tuple[Any, Any]:
     """Minimum and maximum; both are ``None`` if either is unknown."""
-    if type.root not in BOUNDED or mode == "counts" or stats.minimum is None or stats.maximum is None:
+    exact = type.root not in _TIMES or type.precision <= _MICROS
+    if type.root not in BOUNDED or not exact or mode == "counts" or stats.minimum is None or stats.maximum is None:
         return None, None
     least, greatest = _value(stats.minimum, type), _value(stats.maximum, type)
     if not isinstance(least, str) or mode == "full":

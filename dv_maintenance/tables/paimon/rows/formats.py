@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from dv_maintenance.errors import RefusedError
 from dv_maintenance.files.orc_library import is_there
+from dv_maintenance.tables.paimon.features import check_nanoseconds
 from dv_maintenance.tables.paimon.rows.avro_schema import odd_names, records_of
 from dv_maintenance.tables.paimon.rows.lineage import with_lineage
 from dv_maintenance.tables.paimon.rows.types import DataType, Field, arrow_field, arrow_type, parts_of
@@ -132,7 +133,7 @@ def why_not_written(snapshot: PaimonSnapshot, kind: str | None = None) -> Iterat
 def _unwritten(type: DataType, kind: str) -> str | None:
     if type.root == "VARIANT" and kind != "parquet":
         return "variants in files other than Parquet"
-    if type.root.startswith("TIMESTAMP") and type.precision > _MICROS:
+    if type.root.startswith("TIMESTAMP") and type.precision > _MICROS and kind != "orc":
         return "nanoseconds"
     return "blobs" if type.root == "BLOB" else None
 
@@ -170,6 +171,20 @@ def codec_of(snapshot: PaimonSnapshot, wanted: str | None = None, *, kind: str |
             next_step=f"set {what} to one of {', '.join(sorted(known))}",
         )
     return known[requested]
+
+
+def check_values(snapshot: PaimonSnapshot, sources: Sequence[str]) -> None:
+    """Refuse to move rows if values would change: nanoseconds of files that are not ORC, and see check_instants.
+
+    sources : formats of the files to rewrite.
+
+    Raises
+    ------
+    RefusedError : the message names the columns.
+    """
+    for name in sorted(set(sources)):
+        check_nanoseconds(written_schema(snapshot), name, snapshot.table, snapshot.version)
+    check_instants(snapshot, sources)
 
 
 def check_instants(snapshot: PaimonSnapshot, sources: Iterable[str]) -> None:

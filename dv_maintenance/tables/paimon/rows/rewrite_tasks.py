@@ -21,7 +21,7 @@ from dv_maintenance.tables.paimon.rows.evolution import parts_with
 from dv_maintenance.tables.paimon.rows.files import folder_of
 from dv_maintenance.tables.paimon.rows.formats import (
     arrow_fields,
-    check_instants,
+    check_values,
     codec_of,
     file_metadata,
     format_of,
@@ -76,7 +76,7 @@ def rewrite_tasks(
             schema = schema.with_metadata(instants(written[0]) if kind == "orc" else None)
             sources, stats = (source,), stats_columns(written[0])
         else:
-            check_instants(snapshot, (name for source in sources for name in row_id_ranges.formats_of(source)))
+            check_values(snapshot, [name for source in sources for name in row_id_ranges.formats_of(source)])
             schema = _schema(snapshot, written)
         file_rows = row_id_ranges.file_rows(snapshot, sources) if snapshot.options.data_evolution else ()
         # Not that of the first file, which may be outside the table.
@@ -123,7 +123,7 @@ def barred(layout: Layout, snapshot: PaimonSnapshot) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for code, row in zip(range(len(codes)), _rows(files.take(first)), strict=True):
         try:
-            check_instants(snapshot, [sources.of(row).format])
+            check_values(snapshot, [sources.of(row).format])
         except RefusedError as error:
             other = run("engine-sql", f"{snapshot.table} purge")
             reason = f"{error.message}: only Paimon rewrites it, {other}"
