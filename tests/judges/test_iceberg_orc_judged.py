@@ -8,6 +8,7 @@ import random
 from pathlib import Path
 from typing import Any
 
+import pyorc
 import pytest
 from iceberg_engine import IcebergEngine
 from pyarrow import orc
@@ -18,6 +19,7 @@ from dv_maintenance.dml.merge import merge
 from dv_maintenance.dml.update import update
 from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.maintenance.execution.apply import maintain, purge
+from dv_maintenance.maintenance.planning.plan import purge_plan
 from dv_maintenance.maintenance.planning.policy import Policy
 from dv_maintenance.tables import open_table
 
@@ -201,6 +203,26 @@ def test_what_spark_does_not_write_either(engine: IcebergEngine) -> None:
     engine.create("b", "id INT", properties=brotli)
     with pytest.raises(Exception, match="Unsupported compression codec: brotli"):
         engine.sql("INSERT INTO {t} VALUES (1)", "b")
+
+
+def codecs(engine: IcebergEngine, name: str) -> set[int]:
+    """Of the live files, by number: 1 is zlib, 3 is lzo."""
+    files = (str(path).removeprefix("file:") for (path,) in engine.sql("SELECT file_path FROM {t}.data_files", name))
+    return {pyorc.Reader(Path(path).open("rb")).compression for path in files}
+
+
+def test_a_codec_that_no_library_writes_here(engine: IcebergEngine) -> None:
+    """Spark's files are compressed with lzo, ours are not. Both are read by both."""
+    engine.create("t", "id INT, s STRING", properties=f"{ORC}, 'write.orc.compression-codec' = 'lzo'")
+    engine.sql("INSERT INTO {t} SELECT /*+ COALESCE(1) */ CAST(id AS INT), repeat('x', 50) FROM range(1000)", "t")
+    assert codecs(engine, "t") == {3}
+    engine.sql("DELETE FROM {t} WHERE id % 10 = 3", "t")
+    table = open_table(str(engine.path("t")))
+    (step,) = purge_plan(table.snapshot()).steps
+    assert "new files are compressed with zlib, as no library writes lzo here" in step.reason
+    judged(engine, "t", ["id = 13", "id = 14", "s > 'x'"])
+    engine.sql("INSERT INTO {t} VALUES (1000, 'y')", "t")
+    assert codecs(engine, "t") == {1, 3}
 
 
 @pytest.mark.deep

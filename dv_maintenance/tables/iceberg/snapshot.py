@@ -73,6 +73,12 @@ class IcebergSnapshot(Snapshot):
         """How many row ids there are up to the greatest one of its files."""
         return int(pc.max(pc.add(self.files["first_row_id"], self.files["record_count"])).as_py() or 0)
 
+    @property
+    def rewrite_remark(self) -> str:
+        from dv_maintenance.tables.iceberg.rows.formats import other_codec
+
+        return other_codec(self)
+
     def strange_after(self, base: IcebergSnapshot) -> str:
         """Why nothing that was planned on ``base`` can be committed on this snapshot; "" if it follows from it."""
         if base.entry is None:

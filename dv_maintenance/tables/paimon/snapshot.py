@@ -88,7 +88,9 @@ class PaimonSnapshot(Snapshot):
 
     @property
     def rewrite_remark(self) -> str:
-        return new_files_lack(self.options)
+        from dv_maintenance.tables.paimon.rows.formats import other_codec
+
+        return "; ".join(filter(None, [new_files_lack(self.options), other_codec(self)]))
 
     def new_files(self) -> Any:
         from dv_maintenance.tables.paimon.rows import row_id_ranges

@@ -300,7 +300,7 @@ def test_values_that_other_readers_would_misread_are_refused(
 
 REFUSED: list[tuple[Any, dict[str, str], str]] = [
     ("geometry", {}, "the column v holds shapes in files other than Parquet"),
-    ("string", {"write.orc.compression-codec": "lzo"}, "must have the compression lzo"),
+    ("string", {"write.orc.compression-codec": "brotli"}, "must have the compression brotli"),
     ("string", {"read.orc.vectorization.enabled": "true"}, "would misread the row ids in new ORC files"),
 ]
 

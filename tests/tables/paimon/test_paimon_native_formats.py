@@ -20,6 +20,7 @@ from test_paimon_formats import ROW, add
 from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.errors import RefusedError
 from dv_maintenance.maintenance.execution.apply import maintain, purge
+from dv_maintenance.maintenance.planning.plan import purge_plan
 from dv_maintenance.maintenance.planning.policy import Policy
 from dv_maintenance.maintenance.read import read
 from dv_maintenance.tables import open_table
@@ -172,6 +173,18 @@ def test_a_codec_that_is_not_written_stops_the_plan(tmp_path: Path) -> None:
     found = open_table(str(table.path))
     with pytest.raises(RefusedError, match="the table requests the compression 'lzo'"):
         found.check_writable(found.snapshot(), "rewrite")
+
+
+def test_a_codec_that_no_library_writes_here(tmp_path: Path) -> None:
+    """Readers know it: other files are as right, and the plan says so."""
+    table = PaimonWriter(tmp_path / "t", options={**DV, "file.format": "orc", "file.compression": "lzo"})
+    table.delete({add(table, "orc", [{"id": each, "v": "v"} for each in range(3)]): [0]})
+    found = open_table(str(table.path))
+    (step,) = purge_plan(found.snapshot()).steps
+    assert "new files are compressed with zstd, as no library writes lzo here (file.compression)" in step.reason
+    assert purge(found, LocalEngine()).verified
+    (path,) = found.snapshot().files["path"].to_pylist()
+    assert orc.ORCFile(table.path / path).compression == "ZSTD"
 
 
 def test_ids_of_columns_in_orc_files(tmp_path: Path) -> None:

@@ -31,6 +31,8 @@ CODECS: Final = {"orc": ("lz4", "none", "snappy", "zlib", "zstd"), "avro": ("gzi
 """Compressions of new files, for formats of which not every one is written."""
 # Two names for one, as in Java's writers.
 _SAME: Final = {"uncompressed": "none", "lz4_raw": "lz4"}
+# Readers know it, and no library writes it here. Any other compression is as right.
+_UNWRITTEN: Final = ("orc", "lzo")
 _TITLES: Final = {"orc": "ORC", "avro": "Avro"}
 _VECTORIZED: Final = "read.orc.vectorization.enabled"
 _FIELD_ID: Final = b"PARQUET:field_id"
@@ -45,7 +47,15 @@ def codec_of(snapshot: IcebergSnapshot, wanted: str | None = None) -> str:
     """The compression of new files. ``wanted``: unless the table's property names one."""
     kind = format_of(snapshot)
     name = (_stated(snapshot) or wanted or _DEFAULT[kind]).strip().lower()
-    return _SAME.get(name, name)
+    return _DEFAULT[kind] if (kind, name) == _UNWRITTEN else _SAME.get(name, name)
+
+
+def other_codec(snapshot: IcebergSnapshot) -> str:
+    """That new files have another compression than the table's property names; "" if they have that."""
+    kind, stated = format_of(snapshot), _stated(snapshot) or ""
+    if (kind, stated.strip().lower()) != _UNWRITTEN:
+        return ""
+    return f"new files are compressed with {_DEFAULT[kind]}, as no library writes {stated} here ({_CODEC[kind]})"
 
 
 def states_codec(snapshot: IcebergSnapshot) -> bool:

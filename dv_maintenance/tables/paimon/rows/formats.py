@@ -48,6 +48,8 @@ _CODECS: Final = {
         "zstd": "zstd",
     },
 }
+# Readers know it, and no library writes it here. Any other compression is as right.
+_NOT_HERE: Final = ("orc", "lzo")
 # How the policy calls the others.
 _OF_POLICY: Final = {"avro": {"none": "null", "gzip": "deflate"}}
 _IDS: Final = (2**31 - 1) // 4
@@ -152,6 +154,8 @@ def codec_of(snapshot: PaimonSnapshot, wanted: str | None = None, *, kind: str |
     known = _CODECS[kind]
     policy = wanted is not None and _COMPRESSION not in snapshot.properties
     who, what = ("the policy", "the policy's compression") if policy else ("the table", _COMPRESSION)
+    if (kind, requested) == _NOT_HERE and not policy:
+        return "zstd"
     if (
         kind == "orc"
         and requested in known
@@ -171,6 +175,14 @@ def codec_of(snapshot: PaimonSnapshot, wanted: str | None = None, *, kind: str |
             next_step=f"set {what} to one of {', '.join(sorted(known))}",
         )
     return known[requested]
+
+
+def other_codec(snapshot: PaimonSnapshot) -> str:
+    """That new files have another compression than the table's option names; "" if they have that."""
+    requested = snapshot.properties.get(_COMPRESSION, "").strip().lower()
+    if (format_of(snapshot), requested) != _NOT_HERE:
+        return ""
+    return f"new files are compressed with {codec_of(snapshot)}, as no library writes {requested} here ({_COMPRESSION})"
 
 
 def check_values(snapshot: PaimonSnapshot, sources: Sequence[str]) -> None:
