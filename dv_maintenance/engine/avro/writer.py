@@ -68,9 +68,9 @@ class AvroFile:
         with writing(uri):
             self._sink.write(self._encoded.header)
 
-    def accepts(self, footer: Any, origins: Mapping[str, int]) -> bool:
+    def accepts(self, footer: Any, origins: Mapping[str, int], batch: pa.RecordBatch | None = None) -> bool:
         """See ``protocols.NewFile``."""
-        del footer, origins
+        del footer, origins, batch
         return True
 
     def add(self, batch: pa.RecordBatch) -> bool:
