@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from paimon_judging import judge_files, judge_rows, opened, our_rows
-from support.paimon_engine import DV, DV64, EngineError, PaimonEngine
+from support.paimon_engine import DV, DV64, EngineError, PaimonEngine, plain
 
 from dv_maintenance.dml.delete import delete
 from dv_maintenance.engine.local import LocalEngine
@@ -111,7 +111,8 @@ def test_nanoseconds_and_nested_chars(paimon_engine: PaimonEngine, tmp_path: Pat
         "m": {"type": "MAP", "key": "CHAR(4)", "value": "CHAR(4)"},
     }
     engine.create(path, columns, partition=["p"], options={**DV, "file.format": format})
-    moments = [datetime(1700, 1, 1, 1, 2, 3, 4), datetime(1969, 12, 31, 1, 1, 1, 250_000), WHEN, datetime(2262, 1, 1)]
+    times = (datetime(1700, 1, 1, 1, 2, 3, 4), datetime(1969, 12, 31, 1, 1, 1, 250_000), WHEN, datetime(2262, 1, 1))
+    moments = [plain(each) * 1000 + 789 for each in times]
     rows = [
         [at, moments[at % 3], when, when, [["ab", when], None, [" a ", None]], [["k", "v "], ["l", None]]]
         for at, when in enumerate([*moments, None])

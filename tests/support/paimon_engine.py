@@ -355,4 +355,6 @@ def _plain_typed(value: Any, type: pa.DataType) -> Any:
         return [_plain_typed(value[each.name], each.type) for each in type]
     if pa.types.is_list(type):
         return [_plain_typed(each, type.value_type) for each in value]
+    if pa.types.is_timestamp(type) and type.unit == "ns" and not isinstance(value, int):
+        return plain(value) * 1000 + value.nanosecond  # of pandas
     return plain(value)

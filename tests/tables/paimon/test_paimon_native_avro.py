@@ -138,8 +138,7 @@ def test_what_is_not_written(tmp_path: Path, columns: dict[str, Any], options: d
     assert set(table.path.rglob("*")) == before
 
 
-def test_no_avro_files_of_primary_key_tables(golden_copy: Callable[[str], Path]) -> None:
-    """Also if their old files are Parquet."""
+def test_files_of_primary_key_tables_keep_their_format(golden_copy: Callable[[str], Path]) -> None:
     table = with_options(golden_copy("paimon/pk_dv_b1/table"), write_only="true", **{"file.format": "avro"})
-    with pytest.raises(RefusedError, match="must be avro, which this tool writes only for plain append tables"):
-        purge(table, LocalEngine())
+    assert purge(table, LocalEngine()).verified
+    assert {name.rpartition(".")[2] for name in table.snapshot().files["path"].to_pylist()} == {"parquet"}
