@@ -1,5 +1,5 @@
-"""What the end of an ORC file says of its stripes, which Arrow does not report: where they begin, and the time zones in
-which they were written.
+"""What the end of an ORC file says that Arrow does not report: where its stripes begin, the time zones in which they
+were written, and which columns have nulls.
 
 Format: ORC v1 specification. A file ends with its footer, a postscript with the length of the footer, and one byte
 for the length of the postscript; a stripe ends with its own footer. Footers are compressed in chunks.
@@ -17,7 +17,8 @@ from dv_maintenance.files.protobuf import BYTES, VARINT, Message, Shape, parse
 from dv_maintenance.files.varint import varint
 
 _POSTSCRIPT: Final[Shape] = {1: VARINT, 2: VARINT, 3: VARINT}
-_FOOTER: Final[Shape] = {3: BYTES}
+_FOOTER: Final[Shape] = {3: BYTES, 7: BYTES}
+_STATISTICS: Final[Shape] = {10: VARINT}
 _STRIPE: Final[Shape] = {1: VARINT, 2: VARINT, 3: VARINT, 4: VARINT}
 _STRIPE_FOOTER: Final[Shape] = {3: BYTES}
 # The codecs that do not need the unpacked size from elsewhere.
@@ -53,6 +54,17 @@ def stripe_offsets(file: pa.NativeFile) -> list[int] | None:
     return None if found is None else [stripe.uint(1) for stripe in found[1]]
 
 
+def columns_with_nulls(file: pa.NativeFile) -> frozenset[int] | None:
+    """The ids of columns, nested ones included, that have nulls according to the file's statistics. Otherwise as
+    :func:`writer_zones`.
+    """
+    found = _footer(file)
+    if found is None:
+        return None
+    columns = enumerate(found[1].each(7))
+    return frozenset(number for number, each in columns if parse(each, _STATISTICS).uint(10))
+
+
 def without_row_indexes(end: bytes) -> bytes:
     """The end of a new ORC file, from its footer on or earlier, whose readers then skip no groups of rows.
 
@@ -76,6 +88,12 @@ def without_row_indexes(end: bytes) -> bytes:
 
 def _stripes(file: pa.NativeFile) -> tuple[str, list[Message]] | None:
     """The codec of footers, and what the file's footer says of each stripe; ``None`` for an unsupported codec."""
+    found = _footer(file)
+    return None if found is None else (found[0], [parse(body, _STRIPE) for body in found[1].each(3)])
+
+
+def _footer(file: pa.NativeFile) -> tuple[str, Message] | None:
+    """The codec of footers, and the file's footer; ``None`` for an unsupported codec."""
     size = file.size()
     (length,) = _at(file, size - 1, 1, size)
     postscript = parse(_at(file, size - 1 - length, length, size), _POSTSCRIPT)
@@ -83,8 +101,7 @@ def _stripes(file: pa.NativeFile) -> tuple[str, list[Message]] | None:
     if codec is None:
         return None
     footer_length = postscript.uint(1)
-    footer = parse(_unpacked(_at(file, size - 1 - length - footer_length, footer_length, size), codec), _FOOTER)
-    return codec, [parse(body, _STRIPE) for body in footer.each(3)]
+    return codec, parse(_unpacked(_at(file, size - 1 - length - footer_length, footer_length, size), codec), _FOOTER)
 
 
 def _at(file: pa.NativeFile, start: int, length: int, size: int) -> bytes:

@@ -97,6 +97,12 @@ def stripe_zones(file: pa.NativeFile) -> frozenset[str]:
     return frozenset(str(each.writer_timezone) for each in reader.iter_stripes())
 
 
+def with_nulls(file: pa.NativeFile, columns: Iterable[int]) -> frozenset[int]:
+    """Those of the columns, given by their ids, that have nulls, whatever the codec. Raises MissingSoftwareError."""
+    reader = library().Reader(file)
+    return frozenset(each for each in columns if reader[each].statistics["has_null"])
+
+
 # -- types -------------------------------------------------------------------------------------------------------------
 
 

@@ -11,13 +11,13 @@ import pyarrow.compute as pc
 from pyarrow import orc, types
 
 from dv_maintenance.engine.faults import decoding, reading
-from dv_maintenance.engine.orc.by_rows import UNITS, read_stripe, stripe_zones
+from dv_maintenance.engine.orc.by_rows import UNITS, read_stripe, stripe_zones, with_nulls
 from dv_maintenance.engine.orc.near_epoch import as_in_java, zone_of
 from dv_maintenance.engine.orc.padding import stripped
 from dv_maintenance.errors import DamagedTableError, RefusedError
 from dv_maintenance.files.arrays import timestamps_in
 from dv_maintenance.files.orc_library import is_there
-from dv_maintenance.files.orc_tail import writer_zones
+from dv_maintenance.files.orc_tail import columns_with_nulls, writer_zones
 from dv_maintenance.remedies import Remedy, setting
 from dv_maintenance.tables.work import EXACT_INSTANTS
 
@@ -54,7 +54,8 @@ class OrcStored:
             raise DamagedTableError(f"{uri} has a column whose name is not text") from error
 
     def check(self, fields: tuple[int, ...]) -> None:
-        """Refuse timestamps that would not be read as they were written.
+        """Refuse timestamps that would not be read as they were written, and maps with a null key, at which Arrow ends
+        the process.
 
         By default (``orc.timestamp-ltz.legacy.type``) Paimon writes timestamps with a local time zone shifted by the
         time zone of its JVM. A file records that zone only if it also has timestamps without a zone. In UTC there is no
@@ -66,6 +67,7 @@ class OrcStored:
         DamagedTableError : the end of the file is damaged.
         """
         chosen = [self.schema.field(index) for index in fields]
+        self._check_keys([field.name for field in chosen if any(_is_key(field.type))])
         timestamps = [field.name for field in chosen if _holds(field.type, zoned=False)]
         if timestamps and not range_is_checked():
             raise RefusedError(
@@ -87,6 +89,26 @@ class OrcStored:
             raise RefusedError(
                 f"column {zoned[0]} of {self._uri} holds timestamps with a local time zone, written in {zone}: "
                 "Paimon's writers shift them by its offset, unless the table has orc.timestamp-ltz.legacy.type=false",
+                next_step=_LEAVE_OUT,
+            )
+
+    def _check_keys(self, names: Collection[str]) -> None:
+        """``names``: of columns with maps."""
+        if not names:
+            return
+        keys: dict[int, str] = {}
+        number = 1  # 0 is the row itself; then each column comes before its parts
+        for field in self.schema:
+            parts = [*_is_key(field.type)]
+            keys |= {number + at: field.name for at, key in enumerate(parts) if key and field.name in names}
+            number += len(parts)
+        with decoding(self._uri):
+            nulls = columns_with_nulls(self._file)
+            if nulls is None and is_there():
+                nulls = with_nulls(self._file, keys)
+        if found := sorted(keys.keys() & (nulls or ())):
+            raise RefusedError(
+                f"column {keys[found[0]]} of {self._uri} holds maps with a null key, for which Arrow has no type",
                 next_step=_LEAVE_OUT,
             )
 
@@ -140,6 +162,17 @@ def _check_names(fields: Iterable[pa.Field]) -> None:
     for field in fields:
         _ = field.name
         _check_names(field.type.field(index) for index in range(field.type.num_fields))
+
+
+def _is_key(type_: pa.DataType, *, key: bool = False) -> Iterator[bool]:
+    """For a column and each of its parts, in the order of their ids in the file, whether it is the key of a map."""
+    yield key
+    if types.is_map(type_):
+        yield from _is_key(type_.key_type, key=True)
+        yield from _is_key(type_.item_type)
+        return
+    for at in range(type_.num_fields):
+        yield from _is_key(type_.field(at).type)
 
 
 def _holds(type_: pa.DataType, *, zoned: bool) -> bool:

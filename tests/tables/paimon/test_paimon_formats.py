@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pyorc
 import pytest
 from effort import examples
 from hypothesis import HealthCheck, given, settings
@@ -373,6 +374,25 @@ def test_damaged_files_are_reported(tmp_path: Path, kind: str) -> None:
             rows(table)
     path.unlink()
     with pytest.raises(DamagedTableError, match="does not exist"):
+        rows(table)
+
+
+@pytest.mark.parametrize("codec", ["ZLIB", "SNAPPY"])
+def test_maps_with_a_null_key(tmp_path: Path, codec: str) -> None:
+    """Paimon writes them, and Arrow's library ends the process when it reads one."""
+    ints = {"type": "MAP", "key": "INT", "value": "INT"}
+    columns = {"id": "INT", "a": {"type": "ARRAY", "element": ints}, "m": ints, "n": ints}
+
+    def write(table: pa.Table, path: Path) -> None:
+        numbers = pyorc.Map(pyorc.Int(), pyorc.Int())
+        schema = pyorc.Struct(id=pyorc.Int(), a=pyorc.Array(numbers), m=numbers, n=numbers)
+        with path.open("wb") as file, pyorc.Writer(file, schema, compression=pyorc.CompressionKind[codec]) as writer:
+            writer.writerows([(1, [{1: None}], {2: 1, None: 2}, {3: None}), (2, None, None, None)])
+
+    table = PaimonWriter(tmp_path / "t", columns)
+    table.append([dict.fromkeys(columns)] * 2, suffix=".orc", write=write)
+    assert rows(table, ["id", "n", "a"])[0] == {"id": 1, "n": [(3, None)], "a": [[(1, None)]]}
+    with pytest.raises(RefusedError, match="holds maps with a null key"):
         rows(table)
 
 
