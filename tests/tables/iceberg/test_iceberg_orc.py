@@ -165,6 +165,7 @@ def test_every_type_comes_back(tmp_path: Path) -> None:
     assert (bounds["d"].lower, bounds["d"].upper) == (-0.25, 0.25)
 
 
+@needs_orc_timestamps
 def test_nested_values_come_back(tmp_path: Path) -> None:
     field = {"id": 11, "name": "a", "required": False, "type": "int"}
     inner = {"type": "list", "element-id": 12, "element": "string", "element-required": False}
