@@ -7,12 +7,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from paimon_judging import in_order, judge_rows, opened, our_rows
+from paimon_judging import ALL_DELETED_FILES, in_order, judge_rows, opened, our_rows
 from pypaimon_judge import PyPaimon
 from support.paimon_engine import DV, EngineError, PaimonEngine
 
 from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.maintenance.execution.apply import purge
+from dv_maintenance.maintenance.health import health
 
 EVOLVING = {"row-tracking.enabled": "true", "data-evolution.enabled": "true"}
 
@@ -56,14 +57,16 @@ def without_vectors(path: Path) -> None:
     assert "deletion-vectors" not in schema.read_text()
 
 
-@pytest.mark.parametrize("gaps", [True, False])
+@pytest.mark.parametrize(
+    ("gaps", "kind"), [(True, "parquet"), (False, "parquet"), pytest.param(True, "avro", marks=pytest.mark.deep)]
+)
 def test_files_beside_a_gap_are_never_merged(
-    paimon_engine: PaimonEngine, pypaimon: PyPaimon, tmp_path: Path, gaps: bool
+    paimon_engine: PaimonEngine, pypaimon: PyPaimon, tmp_path: Path, gaps: bool, kind: str
 ) -> None:
     """The id of a row is its place, and so a purge leaves a file for each range of ids, for good."""
     engine, path = paimon_engine, tmp_path / "db.db" / "t"
     columns = {"id": "int64", "a": "string"}
-    options = {"bucket": "-1", "compaction.min.file-num": "2", **DV, **EVOLVING}
+    options = {"bucket": "-1", "compaction.min.file-num": "2", "file.format": kind, **DV, **EVOLVING}
     pypaimon("create", path, columns=columns, partition=[], options=options)
     rows = [{"id": each, "a": f"a{each}"} for each in range(60)]
     count = 60 if gaps else 6
@@ -85,14 +88,23 @@ def ids(engine: PaimonEngine, path: Path) -> dict[int, int]:
     return {row["_ROW_ID"]: row["id"] for row in engine.rows(path, lineage=True)}
 
 
-def test_vectors_are_read(paimon_engine: PaimonEngine, tmp_path: Path) -> None:
+def test_vectors(paimon_engine: PaimonEngine, tmp_path: Path) -> None:
     engine, path = paimon_engine, tmp_path / "t"
     columns = {"id": "INT", "v": vector("FLOAT", 3), "w": vector("BIGINT", 2)}
     rows = [(n, [0.5, -1.5, float(n)], None if n % 2 else [n, 2]) for n in range(40)]
     engine.create(path, columns, options=DV | {"file.format": "avro"})
     engine.append(path, rows)
     engine.delete(path, lambda row: row["id"] % 7 == 3)
-    assert len(judge_rows(engine, path)) == 34
+    before = in_order(judge_rows(engine, path))
+    assert len(before) == 34
+    assert purge(opened(path), LocalEngine()).verified
+    assert health(opened(path).snapshot()).counts.files_with_dv == 0
+    assert in_order(judge_rows(engine, path)) == before
+    engine.append(path, rows[:3])
+    engine.delete(path, lambda row: row["id"] == 5)
+    before = in_order(judge_rows(engine, path))
+    assert engine.compact(path, options=ALL_DELETED_FILES)
+    assert in_order(judge_rows(engine, path)) == before
     apart = tmp_path / "apart"
     engine.create(apart, columns, options=EVOLVING | {"vector.file.format": "avro", "vector.target-file-size": "1 b"})
     for _ in range(2):

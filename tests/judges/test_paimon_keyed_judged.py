@@ -39,6 +39,8 @@ KINDS: dict[str, dict[str, str]] = {
     "sequence": {**DV, "bucket": "1", "sequence.field": "n"},
     "orc": {**DV, "bucket": "1", "file.format": "orc"},
     "thin orc": {**DV, "bucket": "1", "file.format": "orc", "data-file.thin-mode": "true"},
+    "avro": {**DV, "bucket": "1", "file.format": "avro"},
+    "thin avro": {**DV64, "bucket": "1", "file.format": "avro", "data-file.thin-mode": "true"},
     "mixed": {**DV, "bucket": "1", "file.format": "orc", "file.format.per.level": "0:avro,5:parquet"},
     # Of a bitmap that names rows by their old positions, a filter would show others.
     "indexed": {**DV, "bucket": "1", "file-index.bitmap.columns": "v"},
@@ -177,16 +179,22 @@ COMPACTS = {"write-only": "false"}
 CLUSTERED: list[tuple[Any, ...]] = [("=", "v", "v0013"), (">", "v", "v1900"), ("=", "id", 39), ("<", "n", 0)]
 
 
-def test_every_type_in_orc_files(paimon_engine: PaimonEngine, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["orc", pytest.param("avro", marks=pytest.mark.deep)])
+def test_every_type_in_other_files(paimon_engine: PaimonEngine, tmp_path: Path, kind: str) -> None:
     engine, path = paimon_engine, tmp_path / "table"
     columns: dict[str, Any] = {"id": "CHAR(6) NOT NULL", "day": "DATE NOT NULL"}
-    # Fractions of a second before 1970 are refused, as in append tables.
-    late = {kind: [each for each in values if getattr(each, "year", 1970) >= 1970] for kind, values in VALUES.items()}
-    kinds = {kind: values for kind, values in (late | {"DATE": VALUES["DATE"]}).items() if "ZONE" not in kind}
-    columns |= {f"c{at}": kind for at, kind in enumerate(kinds)}
-    columns |= {name: kind for name, (kind, _) in NESTED.items() if name in NESTED_IN_ORC}
-    examples = [*kinds.values(), *(values for name, (_, values) in NESTED.items() if name in NESTED_IN_ORC)]
-    options = {**DV, **WRITER, "bucket": "1", "file.format": "orc"}
+    kinds, nested = VALUES, set(NESTED)
+    if kind == "orc":
+        # Fractions of a second before 1970 are refused, as in append tables.
+        late = {
+            name: [each for each in values if getattr(each, "year", 1970) >= 1970] for name, values in VALUES.items()
+        }
+        kinds = {name: values for name, values in (late | {"DATE": VALUES["DATE"]}).items() if "ZONE" not in name}
+        nested = NESTED_IN_ORC
+    columns |= {f"c{at}": each for at, each in enumerate(kinds)}
+    columns |= {name: each for name, (each, _) in NESTED.items() if name in nested}
+    examples = [*kinds.values(), *(values for name, (_, values) in NESTED.items() if name in nested)]
+    options = {**DV, **WRITER, "bucket": "1", "file.format": kind}
     engine.create(path, columns, key=["id", "day"], options=options)
 
     def rows(ids: range) -> list[list[Any]]:

@@ -63,7 +63,10 @@ def ids_in_files(path: Path, level: int) -> list[list[int]]:
     return [pq.read_table(path / row["path"])["id"].to_pylist() for row in files if row["level"] == level]
 
 
-@pytest.mark.parametrize("options", [DV, pytest.param(DV64 | {"file.format": "orc"}, marks=pytest.mark.deep)])
+@pytest.mark.parametrize(
+    "options",
+    [DV, *(pytest.param(DV64 | {"file.format": each}, marks=pytest.mark.deep) for each in ("orc", "avro"))],
+)
 def test_clustered_files_keep_their_level(paimon_engine: PaimonEngine, tmp_path: Path, options: dict[str, str]) -> None:
     engine, path = paimon_engine, tmp_path / "t"
     engine.create(path, COLUMNS, partition=["pt"], options=options | CLUSTERED)
@@ -160,10 +163,11 @@ def test_new_files_have_no_index(paimon_engine: PaimonEngine, tmp_path: Path, op
     ends(engine, path)
 
 
-def test_files_outside_the_table_move_into_it(paimon_engine: PaimonEngine, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["parquet", pytest.param("avro", marks=pytest.mark.deep)])
+def test_files_outside_the_table_move_into_it(paimon_engine: PaimonEngine, tmp_path: Path, kind: str) -> None:
     engine, path, outside = paimon_engine, tmp_path / "t", tmp_path / "out side"
     place = {"data-file.external-paths": f"file://{outside}", "data-file.external-paths.strategy": "round-robin"}
-    engine.create(path, COLUMNS, partition=["pt"], options=DV | place)
+    engine.create(path, COLUMNS, partition=["pt"], options=DV | place | {"file.format": kind})
     for first in (0, 50, 100):
         engine.append(path, rows(range(first, first + 50)))
     assert len(stored(outside)) == 6

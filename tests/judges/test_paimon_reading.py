@@ -308,13 +308,14 @@ def test_a_fallback_branch_that_is_younger(paimon_engine: PaimonEngine, tmp_path
         our_rows(path, 1)
 
 
-def test_rows_of_a_fallback_branch_do_not_come_back(paimon_engine: PaimonEngine, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["parquet", pytest.param("avro", marks=pytest.mark.deep)])
+def test_rows_of_a_fallback_branch_do_not_come_back(paimon_engine: PaimonEngine, tmp_path: Path, kind: str) -> None:
     """Where a partition loses its last file, readers take it from the branch: Paimon's own compaction of a deleted
     partition changes what they see. A purge leaves such files alone, and a delete, which drops them, is refused.
     """
     engine, ours, theirs = paimon_engine, tmp_path / "ours", tmp_path / "theirs"
     for path in (ours, theirs):
-        with_fallback(engine, path, [], DV)
+        with_fallback(engine, path, [], DV | {"file.format": kind})
         engine.append(path, [(9, "b", "main")])
         engine.delete(path, lambda row: row["id"] in {2, 3})
         assert ids(engine.rows(path)) == [1, 5, 6, 7, 9]

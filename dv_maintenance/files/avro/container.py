@@ -119,7 +119,8 @@ def _schemas(text: bytes, by_id: bool, wanted: _Frozen) -> tuple[Any, Any]:
 
 
 class AvroFile:
-    """A data file, read block by block: memory is bounded by a block. ``schema``: of its records.
+    """A data file, read block by block: memory is bounded by a block. ``schema``: of its records; ``text``: as the file
+    spells it.
 
     Raises
     ------
@@ -133,7 +134,8 @@ class AvroFile:
             raise DamagedTableError("it is not an Avro file: the magic number is missing")
         metadata = _metadata(self._cursor)
         self._sync = self._cursor.take(SYNC)
-        self._writer = parse_schema(metadata.get("avro.schema", b""))
+        self.text: bytes = metadata.get("avro.schema", b"")
+        self._writer = parse_schema(self.text)
         self.schema: Rebuilt = record_of(self._writer)
         self._codec = metadata.get("avro.codec", b"null").decode("utf-8", "replace")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +11,11 @@ import pytest
 from support.avro_data import avro_type
 from support.paimon_writer import PaimonWriter
 from test_paimon_formats import FORMATS, ROW, TYPES, add
-from test_paimon_keyed import with_options
 from test_paimon_native_formats import DV, live, purged, rows
 
 from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.errors import RefusedError
-from dv_maintenance.files.avro.container import header_of
+from dv_maintenance.files.avro.container import header_of, read_records
 from dv_maintenance.maintenance.execution.apply import maintain, purge
 from dv_maintenance.maintenance.planning.policy import Policy
 from dv_maintenance.tables import open_table
@@ -142,3 +141,41 @@ def test_files_of_primary_key_tables_keep_their_format(golden_copy: Callable[[st
     table = with_options(golden_copy("paimon/pk_dv_b1/table"), write_only="true", **{"file.format": "avro"})
     assert purge(table, LocalEngine()).verified
     assert {name.rpartition(".")[2] for name in table.snapshot().files["path"].to_pylist()} == {"parquet"}
+
+
+@pytest.mark.parametrize("thin", ["false", "true"])
+def test_a_keyed_file_is_copied_with_its_own_schema(tmp_path: Path, thin: str) -> None:
+    """Keys, sequence numbers and kinds too, and columns as they were called then."""
+    columns = {"id": "TINYINT NOT NULL", "at": "TIMESTAMP(3) NOT NULL", "v": "STRING"}
+    options = {**AVRO, "bucket": "1", "write-only": "true", "data-file.thin-mode": thin}
+    table = PaimonWriter(tmp_path / "t", columns, primary_keys=["id", "at"], options=options)
+    values = [{"id": each, "at": datetime(2026, 1, each + 1), "v": f"v{each}"} for each in range(6)]
+    file = add(table, "avro", values, kinds=[0, 0, 2, 0, 0, 0], level=5, _DELETE_ROW_COUNT=0)
+    [source] = live(table.path)
+    table.alter({"id": columns["id"], "at": columns["at"], "a b": "STRING", "new": "INT"}, {"a b": "v"})
+    table.delete({file: [0, 4]}, kind="COMPACT")
+    before = rows(table.path)
+    assert purge(open_table(str(table.path)), LocalEngine()).verified
+    assert rows(table.path) == before
+    assert [each["a b"] for each in before] == ["v1", "v2", "v3", "v5"]
+    [new] = live(table.path)
+    assert new != source
+    old = list(read_records(source.read_bytes(), None))
+    assert list(read_records(new.read_bytes(), None)) == [old[at] for at in (1, 2, 3, 5)]
+    assert header(new)["avro.schema"] == header(source)["avro.schema"]
+    assert ("_KEY_id" in old[0]) == (thin == "false")
+    [described] = open_table(str(table.path)).snapshot().files.to_pylist()
+    assert (described["level"], described["schema_id"]) == (5, 0)
+
+
+def test_ranges_of_row_ids(tmp_path: Path) -> None:
+    """Files of a data-evolution table have no row ids in them: the place of a row is its id."""
+    options = {**AVRO, "row-tracking.enabled": "true", "data-evolution.enabled": "true"}
+    table = PaimonWriter(tmp_path / "t", options=options)
+    values = [{"id": each, "v": f"v{each}"} for each in range(9)]
+    table.delete({add(table, "avro", values, _FIRST_ROW_ID=100): [0, 5]})
+    assert purge(open_table(str(table.path)), LocalEngine()).verified
+    assert rows(table.path) == [each for each in values if each["id"] not in {0, 5}]
+    found = open_table(str(table.path)).snapshot().files.sort_by("first_row_id").to_pylist()
+    assert [(each["first_row_id"], each["physical_rows"]) for each in found] == [(101, 4), (106, 3)]
+    assert list(read_records((table.path / found[1]["path"]).read_bytes(), None)) == values[6:]

@@ -126,9 +126,9 @@ def why_not_written(snapshot: PaimonSnapshot, kind: str | None = None) -> Iterat
             yield f"the column {column.name} holds {what}, which this tool does not write"
     if kind not in _WRITTEN:
         yield f"new files of the table must be {kind}, but this tool writes only Parquet, ORC and Avro (file.format)"
-    if kind == "avro" and (snapshot.options.primary_key or snapshot.options.data_evolution):
-        yield "new files of the table must be avro, which this tool writes only for plain append tables (file.format)"
-    if kind == "avro" and (name := next(odd_names(with_lineage(snapshot.table_schema, snapshot.options).fields), "")):
+    # Files of tables with a key are copied with the names that they have.
+    written = () if snapshot.options.primary_key else written_schema(snapshot).fields
+    if kind == "avro" and (name := next(odd_names(written), "")):
         yield f"the name of {name!r} can't be in Avro files, which take letters, digits and underscores"
 
 

@@ -17,13 +17,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from dv_maintenance.errors import RefusedError
 from dv_maintenance.files.arrays import combined, flags, integer, text
+from dv_maintenance.files.avro.arrow_types import stored_schema as avro_columns
+from dv_maintenance.files.avro.container import AvroFile
 from dv_maintenance.remedies import Remedy, run
 from dv_maintenance.tables.paimon.features import POSTPONE_BUCKET
 from dv_maintenance.tables.paimon.log.snapshots import BATCH, COMPACT, USER, read_snapshot_file
@@ -31,8 +33,11 @@ from dv_maintenance.tables.paimon.rows.formats import codec_of, identified, why_
 from dv_maintenance.tables.paimon.rows.types import DataType, Field
 from dv_maintenance.tables.parallel import in_parallel
 from dv_maintenance.tables.parquet_schema import stored_schema
+from dv_maintenance.tables.work import AVRO_SCHEMA
 
 if TYPE_CHECKING:
+    from typing import BinaryIO
+
     from dv_maintenance.storage import Storage
     from dv_maintenance.tables.paimon.layout import Layout
     from dv_maintenance.tables.paimon.log.schema import Schema
@@ -201,6 +206,8 @@ def as_stored(
     plain = replace(source, constants={}, details={}, schema=None)
     if source.format == "parquet":
         return plain, stored_schema(storage, source.key.path).remove_metadata()
+    if source.format == "avro":
+        return plain, stored_schema(storage, source.key.path, _of_avro)
     from pyarrow.orc import ORCFile
 
     known = {each.name: each for each in _columns(schema)}
@@ -212,6 +219,12 @@ def as_stored(
             next_step=Remedy("let Paimon do it: {}", (run("engine-sql", f"{snapshot.table} purge"),)),
         )
     return plain, pa.schema([identified(known[name]) for name in names])
+
+
+def _of_avro(file: pa.NativeFile) -> pa.Schema:
+    """With the schema of the file's records, which are copied as they are."""
+    avro = AvroFile(cast("BinaryIO", file), file.size())
+    return avro_columns(avro.schema).with_metadata({AVRO_SCHEMA: avro.text})
 
 
 def _columns(schema: Schema) -> list[Field]:

@@ -73,7 +73,8 @@ def rewrite_tasks(
                 raise refused(snapshot, "rewrite", "only Paimon can merge the rows of a primary-key table")
             kind = sources[0].format
             source, schema = keyed.as_stored(snapshot, layout.storage, sources[0], written[0])
-            schema = schema.with_metadata(instants(written[0]) if kind == "orc" else None)
+            if kind == "orc":
+                schema = schema.with_metadata(instants(written[0]))
             sources, stats = (source,), stats_columns(written[0])
         else:
             check_values(snapshot, [name for source in sources for name in row_id_ranges.formats_of(source)])
