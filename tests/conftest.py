@@ -344,8 +344,8 @@ def pypaimon() -> Iterator[PyPaimon]:
 @pytest.fixture(scope="session")
 def searches() -> None:
     """What pypaimon needs for searches of vectors and texts."""
-    if not (SEARCHES / ".complete").is_file():
-        missing("paimon-vindex and paimon-ftindex", "run 'make judges' (needs network)")
+    if not (SEARCHES / ".complete").is_file() or not (SEARCHES / "lumina_data").is_dir():
+        missing("paimon-vindex, paimon-ftindex and lumina-data", "run 'make judges' (needs network)")
 
 
 @pytest.fixture(scope="session")

@@ -7,12 +7,18 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import os
 import pickle
 import sys
+import uuid
 from typing import Any
 
 import pyarrow as pa
 from pypaimon import CatalogFactory, Schema
+from pypaimon.globalindex.create_global_index import GlobalIndexBuilder
+from pypaimon.globalindex.lumina.lumina_index_meta import LuminaIndexMeta
+from pypaimon.globalindex.lumina.lumina_vector_global_index_reader import LUMINA_IDENTIFIERS
+from pypaimon.globalindex.result_entry import ResultEntry
 from pypaimon.table.row.offset_row import OffsetRow
 
 
@@ -58,6 +64,8 @@ class Worker:
         table = self.table(path)
         if drop:
             return int(table.drop_global_index(column, index_type=kind))
+        if kind in LUMINA_IDENTIFIERS:
+            _build_with_lumina()
         return int(table.create_global_index(column, index_type=kind, options=options))
 
     def search(self, path: str, column: str, asked: list[float] | str, count: int) -> list[dict[str, Any]]:
@@ -68,8 +76,7 @@ class Worker:
             best = table.new_full_text_search_builder().with_query(column, query).with_limit(count).execute_local()
         else:
             searched = table.new_vector_search_builder().with_vector_column(column)
-            searched = searched.with_query_vector(asked).with_limit(count)
-            best = searched.new_vector_search_read().read(searched.new_vector_search_scan().scan().splits())
+            best = searched.with_query_vector(asked).with_limit(count).execute_local()
         builder = table.new_read_builder()
         scan = builder.new_scan().with_global_index_result(best)
         return [dict(row) for row in builder.new_read().to_arrow(scan.plan().splits()).to_pylist()]
@@ -104,6 +111,45 @@ class Worker:
             builder = builder.with_filter(wanted)
         found = builder.new_read().to_arrow(builder.new_scan().plan().splits())
         return list(zip(*(column.to_pylist() for column in found.columns), strict=True))
+
+
+class _Lumina:
+    """Builds an index as pypaimon reads it: it has no builder of this kind, but Lumina itself has."""
+
+    def __init__(self, table: Any, folder: str, kind: str) -> None:
+        self.file_name = f"{kind}-global-index-{uuid.uuid4()}.index"
+        self._table, self._path = table, f"{folder.rstrip('/')}/{self.file_name}"
+        self._vectors: dict[int, list[float]] = {}
+
+    def write(self, vector: list[float], row_id: int) -> None:
+        self._vectors[row_id] = vector
+
+    def finish(self) -> list[ResultEntry]:
+        from lumina_data import LuminaBuilder
+
+        # Of two graphs of the same vectors, each search finds a bit more or less.
+        length, count = len(next(iter(self._vectors.values()))), len(self._vectors)
+        options = {"index.type": "bruteforce", "index.dimension": str(length), "distance.metric": "l2"}
+        numbers = [number for vector in self._vectors.values() for number in vector]
+        self._table.file_io.check_or_mkdirs(self._path.rpartition("/")[0])
+        with LuminaBuilder({**options, "encoding.type": "rawf32"}) as builder:
+            builder.pretrain_from_list(numbers, count, length)
+            builder.insert_from_list(numbers, list(self._vectors), count, length)
+            builder.dump(self._path)
+        # Lumina's threads share the stream that pypaimon opens: with several, searches fail now and then.
+        told = LuminaIndexMeta({**options, "search.parallel_number": "1"})
+        return [ResultEntry(self.file_name, count, told.serialize())]
+
+    def close(self) -> None:
+        pass
+
+
+def _build_with_lumina() -> None:
+    module: Any = sys.modules[GlobalIndexBuilder.__module__]
+    module._GENERIC_INDEX_IDENTIFIERS += LUMINA_IDENTIFIERS
+    build: Any = GlobalIndexBuilder
+    build._validate_generic_index_table = lambda self: None
+    build._create_generic_index_writer = lambda self, folder, _: _Lumina(self._table, folder, self._index_type)
 
 
 _KINDS = {"=": "equal", "<>": "not_equal", "<": "less_than", "<=": "less_or_equal", ">": "greater_than"}
@@ -151,8 +197,9 @@ def _plain(value: Any) -> Any:
 
 def main() -> None:
     """Until the input ends."""
-    answers = sys.stdout
-    sys.stdout = sys.stderr
+    # Lumina's library, too, writes to the standard output.
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
     worker = Worker()
     for line in sys.stdin:
         request = json.loads(line)

@@ -9,18 +9,22 @@ import itertools
 import json
 import pickle
 import random
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import fastavro
 import pytest
 from paimon_judging import opened, our_rows, same
-from pypaimon_judge import PyPaimon
-from support.paimon_engine import DV, PaimonEngine
+from pypaimon_judge import PyPaimon, PyPaimonError
+from support.paimon_engine import DV, EngineError, PaimonEngine
 
 from dv_maintenance.dml.delete import delete
+from dv_maintenance.dv import DeletionVector, paimon
 from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.errors import RefusedError
+from dv_maintenance.files.avro.container import header_of, read_records
 from dv_maintenance.maintenance.execution.apply import purge
 from dv_maintenance.maintenance.health import health
 from dv_maintenance.maintenance.read import read
@@ -271,7 +275,7 @@ def test_global_indexes(pypaimon: PyPaimon, path: Path, kind: str) -> None:
     assert answers() == answers(all_rows=True) != before
 
 
-SEARCHED = ["full-text", "ivf-flat", "ivf-pq", "ivf-sq", "ivf-rq", "diskann"]
+SEARCHED = ["full-text", "ivf-flat", "ivf-pq", "ivf-sq", "ivf-rq", "diskann", "lumina", "lumina-vector-ann"]
 
 
 @pytest.mark.usefixtures("searches")
@@ -304,9 +308,7 @@ def test_searches_of_vectors_and_texts(pypaimon: PyPaimon, path: Path, kind: str
         return [sorted(row["id"] for row in rows) for rows in best]
 
     assert pypaimon("index", path, column=asked[0][0], kind=kind, options=options) == 1
-    (schema,) = (path / "schema").glob("schema-*")
-    body = json.loads(schema.read_text())
-    schema.write_text(json.dumps({**body, "options": {**body["options"], **later}}))
+    set_options(path, later)
     first_found = found()
     pypaimon("delete", path, ids=[3, 7, 13, 49, 50, 51, *range(296, 303)])
     before = found()
@@ -322,6 +324,112 @@ def test_searches_of_vectors_and_texts(pypaimon: PyPaimon, path: Path, kind: str
     assert after != before
     assert purge(opened(path), LocalEngine()).verified
     assert found() == after
+
+
+def of_paimon_2(golden: Path, folder: Path, kind: str) -> Path:
+    """A table with a key and an index that Paimon's compaction made."""
+    shutil.unpack_archive(golden / "paimon" / "paimon_repo_resources" / "pk_global_index_golden.tar.gz", folder)
+    return folder / "default.db" / f"test_pk_{kind}_golden"
+
+
+def set_options(path: Path, options: dict[str, str]) -> None:
+    (schema,) = (path / "schema").glob("schema-*")
+    body = json.loads(schema.read_text())
+    schema.write_text(json.dumps({**body, "options": {**body["options"], **options}}))
+
+
+def change_index_entries(path: Path, change: Callable[[list[dict[str, Any]]], list[dict[str, Any]]]) -> None:
+    """Of the newest index manifest."""
+    manifest = max((path / "manifest").glob("index-manifest-*"), key=lambda each: each.stat().st_mtime_ns)
+    stored = manifest.read_bytes()
+    schema, entries = json.loads(header_of(stored)["avro.schema"]), list(read_records(stored, None))
+    with manifest.open("wb") as file:
+        fastavro.writer(file, schema, change(entries))
+
+
+def test_indexes_of_tables_with_keys(pypaimon: PyPaimon, golden: Path, tmp_path: Path) -> None:
+    """They name data files. Of a file that none names, a reader reads all rows."""
+    path = of_paimon_2(golden, tmp_path, "global_index")
+    [large, small] = opened(path).snapshot().files.sort_by([("physical_rows", "descending")])["file_name"].to_pylist()
+    (packed,) = paimon.pack([DeletionVector.from_positions([0, 2])], 32)
+    (path / "index" / "index-1").write_bytes(packed.data)
+    [place] = packed.ranges
+    ranges = [{"f0": large, "f1": place.offset, "f2": place.length, "_CARDINALITY": place.cardinality}]
+    told = {"_INDEX_TYPE": "DELETION_VECTORS", "_FILE_NAME": "index-1", "_FILE_SIZE": len(packed.data)}
+    told |= {"_DELETIONS_VECTORS_RANGES": ranges, "_ROW_COUNT": 1, "_GLOBAL_INDEX": None}
+    change_index_entries(path, lambda entries: [*entries, {**entries[0], **told}])
+    filters = [
+        ("=", "category", "even"),
+        ("=", "category", "odd"),
+        *(("=", "name", f"name-{at}") for at in range(1, 7)),
+    ]
+    chosen = base64.b64encode(pickle.dumps(filters)).decode()
+    before = pypaimon("ask", path, filters=chosen)
+    assert sum(int(each.split()[0]) for each in before) == 2 * 4
+    assert before == pypaimon("ask", path, filters=chosen, all_rows=True)
+    set_options(path, {"write-only": "true"})
+    report = purge(opened(path), LocalEngine())
+    assert report.verified, report.problems
+    snapshot = opened(path).snapshot()
+    assert not health(snapshot).counts.files_with_dv
+    assert {small} < {*snapshot.files["file_name"].to_pylist()}
+    assert sorted(each.kind for each in snapshot.index.files) == ["bitmap", "btree"]
+    assert pypaimon("ask", path, filters=chosen) == before == pypaimon("ask", path, filters=chosen, all_rows=True)
+
+
+@pytest.mark.usefixtures("searches")
+def test_searches_miss_what_no_index_names(
+    pypaimon: PyPaimon, paimon_engine: PaimonEngine, golden: Path, tmp_path: Path
+) -> None:
+    """In tables with keys: rows of a new file would be in no answer, as after a compaction by a Paimon that makes no
+    such index.
+    """
+    path = of_paimon_2(golden, tmp_path, "full_text")
+
+    def found() -> list[int]:
+        return sorted(row["id"] for row in pypaimon("search", path, column="content", asked="paimon", count=9))
+
+    assert found() == [1, 3]
+    set_options(path, {"write-only": "true"})
+    with pytest.raises(RefusedError, match=r"searches would miss rows of new files \(full-text\)"):
+        purge(opened(path), LocalEngine())
+    set_options(path, {"write-only": "false"})
+    assert paimon_engine.compact(path)
+    assert found() == []
+    vectors = of_paimon_2(golden, tmp_path / "vectors", "vector")
+    asked = {"column": "embedding", "asked": [1.0, 0.0, 0.0, 0.0], "count": 2}
+    assert len(pypaimon("search", vectors, **asked)) == 2
+    # An index of other rows than those of the file is none.
+    change_index_entries(vectors, lambda entries: [{**each, "_ROW_COUNT": 5} for each in entries])
+    assert pypaimon("search", vectors, **asked) == []
+
+
+@pytest.mark.usefixtures("searches")
+def test_indexes_of_other_kinds_are_read_by_nothing(
+    pypaimon: PyPaimon, paimon_engine: PaimonEngine, path: Path
+) -> None:
+    """Nor built. So what a rewrite does to what they find can't be known."""
+    columns = {"id": "int64", "a": "string", "v": "float[2]"}
+    options = {name: value for name, value in EVOLVING.items() if not name.startswith("deletion-vectors")}
+    pypaimon("create", path, columns=columns, partition=[], options=options | {"file.format": "avro"})
+    rows = [{"id": each, "a": f"v{each % 5}", "v": [each, 1.0]} for each in range(10)]
+    pypaimon("append", path, columns=columns, rows=rows)
+    for kind in ("faiss", "hnsw"):
+        with pytest.raises(PyPaimonError, match="global index build currently supports"):
+            pypaimon("index", path, column="v", kind=kind)
+    assert pypaimon("index", path, column="a", kind="btree") == 1
+    options = {"ivf-flat.metric": "l2", "ivf-flat.nlist": "2"}
+    assert pypaimon("index", path, column="v", kind="ivf-flat", options=options) == 1
+    filters = [("=", "a", "v3")]
+    assert paimon_engine.ask(path, filters)[0].startswith("2 rows")
+    assert len(pypaimon("search", path, column="v", asked=[1.0, 1.0], count=2)) == 2
+    change_index_entries(path, lambda entries: [{**each, "_INDEX_TYPE": "faiss"} for each in entries])
+    with pytest.raises(EngineError, match="Can't find global index for type: faiss"):
+        paimon_engine.ask(path, filters)
+    with pytest.raises(PyPaimonError, match="Unsupported vector index type: 'faiss'"):
+        pypaimon("search", path, column="v", asked=[1.0, 1.0], count=2)
+    with pytest.raises(RefusedError, match=r"stay right is unknown \(faiss\)"):
+        delete(opened(path), LocalEngine(), "id = 1")
 
 
 def test_global_indexes_without_data_evolution(pypaimon: PyPaimon, path: Path) -> None:

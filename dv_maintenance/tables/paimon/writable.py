@@ -24,9 +24,14 @@ if TYPE_CHECKING:
 
 _UNAWARE: Final = -1
 # Global indexes that name rows by their ids, which rows keep. Readers ignore ids of rows that are gone.
-_BY_ROW_ID: Final = (*("btree", "bitmap", "full-text"), *("ivf-flat", "ivf-pq", "ivf-sq", "ivf-rq", "diskann"))
-# Hashes of the keys of each bucket, which dynamic buckets have. Files of primary-key tables stay in their buckets.
-_HASHES: Final = ("HASH",)
+_BY_ROW_ID: Final = (
+    *("btree", "bitmap", "full-text"),
+    *("ivf-flat", "ivf-pq", "ivf-sq", "ivf-rq", "diskann", "lumina", "lumina-vector-ann"),
+)
+# Of primary-key tables. Hashes of the keys of each bucket, which dynamic buckets have: files stay in their buckets. And
+# indexes that name data files: readers read other files in full. Not in searches of vectors and texts, which miss their
+# rows.
+_BY_FILE: Final = ("HASH", "btree", "bitmap")
 _COMPACT: Final = "let Paimon do it, in a Spark session with its connector: {}, which also checks the result"
 _NEXT: Final = {
     "delete": "use DELETE in a Spark session with Paimon's connector",
@@ -103,10 +108,13 @@ def _reasons(snapshot: PaimonSnapshot, operation: str) -> Iterator[str]:
             f"its new data files belong outside the table (data-file.external-paths.strategy={strategy}), where this "
             "tool writes nothing"
         )
-    right = _HASHES if alone else _BY_ROW_ID if not moves or lineage.tracks(options) else ()
+    right = _BY_FILE if alone else _BY_ROW_ID if not moves or lineage.tracks(options) else ()
     kinds = {file.kind for file in snapshot.index.files} - {DELETION_VECTORS, *right}
-    if kinds:
-        yield f"whether searches by its indexes stay right is unknown ({', '.join(sorted(kinds))})"
+    named = ", ".join(sorted(kinds))
+    if alone and kinds and kinds <= {*_BY_ROW_ID}:
+        yield f"its indexes name data files, and searches would miss rows of new files ({named})"
+    elif kinds:
+        yield f"whether searches by its indexes stay right is unknown ({named})"
     if moves and not alone:
         yield from why_not_written(snapshot)
     if operation == "delete" and options.fallback_branch:
