@@ -59,6 +59,8 @@ _FORMATS: Final = {
     "parquet": FileFormat("Parquet", "parquet.reader:open_parquet", writer="parquet.writer:ParquetFiles"),
     "orc": FileFormat("ORC", "whole_file:open_whole", "orc.reader:open_orc", "orc.writer:OrcFiles"),
     "avro": FileFormat("Avro", "whole_file:open_whole", "avro.reader:open_avro", "avro.writer:AvroFiles"),
+    "lines": FileFormat("lines", "whole_file:open_whole", "lines.reader:open_lines", "lines.writer:LinesFiles"),
+    "headed": FileFormat("lines", "whole_file:open_whole", "lines.reader:open_lines", "lines.writer:LinesFiles"),
     "blobs": FileFormat("blobs", "blob.reader:open_blobs"),
     "stacked": FileFormat("several files", "rows.stacked:open_stacked"),
     "parts": FileFormat("several files", "rows.side_by_side:open_parts"),

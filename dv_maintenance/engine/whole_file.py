@@ -1,4 +1,4 @@
-"""Files that are always read whole, as skipping a part of them is not worthwhile: ORC and Avro."""
+"""Files that are always read whole, as skipping a part of them is not worthwhile: ORC, Avro and lines."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class WholeReader:
     """See ``protocols.Reader``. A file is never split: it belongs to the span that begins with it."""
 
     def __init__(self, stored: StoredFile, source: SourceFile, task: ScanTask, storage: Storage) -> None:
-        self._uri, self._stored = source.uri, stored
+        self._uri, self.stored = source.uri, stored
         self.rows: int = stored.rows
         self.size: int = source.size
         self._shape = RowShape(stored.schema, stored.rows, source, task, storage)
@@ -68,7 +68,7 @@ class WholeReader:
                 yield None, min(MAX_BATCH_ROWS, self.rows - first)
             return
         rows = 0
-        for batch in self._stored.batches(fields):
+        for batch in self.stored.batches(fields):
             for piece in pieces(batch):
                 yield piece, piece.num_rows
             rows += batch.num_rows

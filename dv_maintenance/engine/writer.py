@@ -1,5 +1,5 @@
-"""Writes rows into new files of about the wanted size. ORC and Avro files are read back once they are written. The
-writers of single files: ``parquet.writer``, ``orc.writer``, ``avro.writer``.
+"""Writes rows into new files of about the wanted size. All but Parquet files are read back once they are written. The
+writers of single files: ``parquet.writer``, ``orc.writer``, ``avro.writer``, ``lines.writer``.
 """
 
 from __future__ import annotations

@@ -165,7 +165,7 @@ class RewriteTask:
         ``{number}``, that of the file among those of its task.
     stats_columns : leaf columns, as tuples of field names, whose statistics the result reports.
     order_by : fields of the scan's schema, as paths, see ``RewriteBin``.
-    format : of the new files, ``parquet``, ``orc`` or ``avro``.
+    format : of the new files, see ``engine.file_formats``.
     compression : codec of new files, as engines name it.
     compression_required : whether the table or the policy names ``compression``, so that no file may have another one.
         If not, it is only the default: new files get the codec of most of the sources' bytes.

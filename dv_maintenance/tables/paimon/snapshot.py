@@ -77,14 +77,16 @@ class PaimonSnapshot(Snapshot):
         return sum(int(each.get_total_buffer_size()) for each in tables) + _DV_BYTES * len(self.index.dvs)
 
     def units(self) -> Any:
-        """Each file of a primary-key or data-evolution table is rewritten alone, and so is one that a clustering put
-        on a level above 0.
+        """Each file of a primary-key or data-evolution table is rewritten alone, and so is one of lines, and one that a
+        clustering put on a level above 0.
         """
+        from dv_maintenance.tables.paimon.rows import lines
+
         each = -2 - np.arange(self.files.num_rows)
         if self.options.primary_key or self.options.data_evolution:
             return each
-        clustered = flags(pc.greater(self.files["level"], integer(0)))
-        return np.where(clustered, each, -1) if clustered.any() else None
+        alone = flags(pc.greater(self.files["level"], integer(0))) | lines.of_lines(self.files)
+        return np.where(alone, each, -1) if alone.any() else None
 
     @property
     def rewrite_remark(self) -> str:

@@ -12,8 +12,8 @@ from dv_maintenance.files.arrays import integer
 from dv_maintenance.remedies import Remedy, run
 from dv_maintenance.tables.paimon.features import check_rows_readable
 from dv_maintenance.tables.paimon.log.index_manifest import DELETION_VECTORS
-from dv_maintenance.tables.paimon.rows import keyed, lineage
-from dv_maintenance.tables.paimon.rows.formats import codec_of, why_not_written
+from dv_maintenance.tables.paimon.rows import keyed, lineage, lines
+from dv_maintenance.tables.paimon.rows.formats import codec_of, format_of, why_not_written
 from dv_maintenance.tables.paimon.rows.tasks import check_opened
 
 if TYPE_CHECKING:
@@ -54,7 +54,8 @@ def check_writable(layout: Layout, snapshot: PaimonSnapshot, operation: str) -> 
         raise refused(snapshot, operation, reason)
     schema = snapshot.table_schema
     if _moves_rows(snapshot, operation) and not snapshot.options.primary_key:
-        codec_of(snapshot)
+        if format_of(snapshot) not in lines.KINDS:
+            codec_of(snapshot)
     else:
         schema = replace(schema, fields=())  # a condition is checked for its own columns
     if operation == "delete":
@@ -115,7 +116,7 @@ def _reasons(snapshot: PaimonSnapshot, operation: str) -> Iterator[str]:
         yield f"its indexes name data files, and searches would miss rows of new files ({named})"
     elif kinds:
         yield f"whether searches by its indexes stay right is unknown ({named})"
-    if moves and not alone:
+    if moves and not alone and format_of(snapshot) not in lines.KINDS:
         yield from why_not_written(snapshot)
     if operation == "delete" and options.fallback_branch:
         yield "rows of another branch would come back where a partition loses its last file (scan.fallback-branch)"

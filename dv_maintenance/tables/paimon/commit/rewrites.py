@@ -29,7 +29,7 @@ from dv_maintenance.tables.paimon.log.index_manifest import DvEntry
 from dv_maintenance.tables.paimon.log.manifests import ADD
 from dv_maintenance.tables.paimon.log.schema import read_schema
 from dv_maintenance.tables.paimon.log.snapshots import COMPACT, read_snapshot_file
-from dv_maintenance.tables.paimon.rows import keyed
+from dv_maintenance.tables.paimon.rows import keyed, lines
 from dv_maintenance.tables.paimon.rows.evolution import others_of
 from dv_maintenance.tables.paimon.rows.formats import written_columns, written_schema
 from dv_maintenance.tables.paimon.rows.row_id_ranges import live_ranges
@@ -281,7 +281,7 @@ class _Commit:
         """The manifest entry of a new file, with the schema of the table's newest manifests."""
         template, first = self._template, inputs[0]
         schema = written_schema(self.base)
-        if now.options.primary_key:
+        if now.options.primary_key or lines.is_of_lines(output.uri):
             schema = read_schema(self.layout, first.file["_SCHEMA_ID"])
         assert template is not None, "templates are read before the first entry"
         values = {

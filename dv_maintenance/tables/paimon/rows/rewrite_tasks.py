@@ -16,7 +16,7 @@ from dv_maintenance.remedies import run
 from dv_maintenance.tables.bins import taken
 from dv_maintenance.tables.paimon.commit.value_stats import stats_columns
 from dv_maintenance.tables.paimon.log.schema import Schema, read_schema
-from dv_maintenance.tables.paimon.rows import keyed, lineage, row_id_ranges
+from dv_maintenance.tables.paimon.rows import keyed, lineage, lines, row_id_ranges
 from dv_maintenance.tables.paimon.rows.evolution import parts_with
 from dv_maintenance.tables.paimon.rows.files import folder_of
 from dv_maintenance.tables.paimon.rows.formats import (
@@ -25,6 +25,7 @@ from dv_maintenance.tables.paimon.rows.formats import (
     codec_of,
     file_metadata,
     format_of,
+    why_not_written,
     written_schema,
 )
 from dv_maintenance.tables.paimon.rows.lineage import with_lineage
@@ -68,7 +69,12 @@ def rewrite_tasks(
     for wanted in bins:
         rows, sources = zip(*taken(live, wanted, snapshot), strict=True)
         kind, written = format_of(snapshot), [sources_of.schemas[row["schema_id"]] for row in rows]
-        if keyed_table:
+        suffix, codec = None, None
+        if any(source.format in lines.FORMATS for source in sources):
+            if len(sources) > 1 or wanted.order_by:
+                raise refused(snapshot, "rewrite", "files of lines are neither merged nor ordered here")
+            kind, schema, suffix, codec = sources[0].format, lines.LINES, lines.suffix_of(rows[0]["path"]), "none"
+        elif keyed_table:
             if len(sources) > 1:
                 raise refused(snapshot, "rewrite", "only Paimon can merge the rows of a primary-key table")
             kind = sources[0].format
@@ -88,12 +94,12 @@ def rewrite_tasks(
             id=wanted.id,
             scan=ScanTask(sources, schema),
             output_uri=layout.storage.uri_of(folder),
-            target_bytes=keyed.ONE_FILE if keyed_table else target_bytes,
+            target_bytes=keyed.ONE_FILE if keyed_table or suffix else target_bytes,
             file_rows=file_rows,
-            compression=codec_of(snapshot, compression, kind=kind),
-            stats_columns=stats,
+            compression=codec or codec_of(snapshot, compression, kind=kind),
+            stats_columns=() if suffix else stats,
             order_by=tuple((name,) for name in wanted.order_by),
-            file_name=f"data-{{uuid}}-0.{kind}",
+            file_name=f"data-{{uuid}}-0{suffix or f'.{kind}'}",
             format=kind,
             # Paimon skips row groups by unsigned bounds, but compares the bytes of rows as signed. So a filter may
             # select rows of a row group that its bounds would skip. A purge may remove the only row that prevents this.
@@ -116,20 +122,28 @@ def barred(layout: Layout, snapshot: PaimonSnapshot) -> dict[str, Any]:
     A file without live rows has no reason: it is removed without being read.
     """
     files, sources = snapshot.files, _Sources(layout, snapshot, snapshot.parts)
-    kinds = np.zeros(files.num_rows, np.int64)
-    for number, suffix in enumerate((".parquet", ".orc", ".avro"), 1):
-        kinds[flags(pc.ends_with(files["file_name"], suffix))] = number
-    codes, first, of = np.unique(files["schema_id"].to_numpy() * 4 + kinds, return_index=True, return_inverse=True)
+    # Of two parts, where lines are compressed.
+    suffixes = pc.replace_substring_regex(files["file_name"], r"^.*?((\.[^.-]+){1,2})$", r"\1")
+    kinds = suffixes.combine_chunks().dictionary_encode().indices.to_numpy(zero_copy_only=False)
+    pairs = files["schema_id"].to_numpy() * (kinds.max(initial=0) + 1) + kinds
+    codes, first, of = np.unique(pairs, return_index=True, return_inverse=True)
     full = flags(pc.equal(files["deleted_rows"], files["physical_rows"]))
     found: dict[str, Any] = {}
     for code, row in zip(range(len(codes)), _rows(files.take(first)), strict=True):
-        try:
-            check_values(snapshot, [sources.of(row).format])
-        except RefusedError as error:
-            other = run("engine-sql", f"{snapshot.table} purge")
-            reason = f"{error.message}: only Paimon rewrites it, {other}"
+        if (why := _why_not(snapshot, sources, row)) is not None:
+            reason = f"{why}: only Paimon rewrites it, {run('engine-sql', f'{snapshot.table} purge')}"
             found[reason] = found.get(reason, False) | ((of == code) & ~full)
     return {reason: mask for reason, mask in found.items() if mask.any()}
+
+
+def _why_not(snapshot: PaimonSnapshot, sources: _Sources, row: Mapping[str, Any]) -> str | None:
+    if lines.is_of_lines(row["path"]):
+        return lines.why_not(snapshot, row["path"])
+    try:
+        check_values(snapshot, [sources.of(row).format])
+    except RefusedError as error:
+        return error.message
+    return next(why_not_written(snapshot), None) if format_of(snapshot) in lines.KINDS else None
 
 
 def _rows(files: pa.Table) -> list[dict[str, Any]]:
@@ -151,9 +165,12 @@ class _Sources:
     def of(self, row: Mapping[str, Any]) -> SourceFile:
         """The file of a row of :func:`_rows`. Raises RefusedError: it can't be read as the newest schema."""
         snapshot, schema_id = self._snapshot, row["schema_id"]
-        source, options = source_of(self._layout, snapshot, row), snapshot.options
+        options = snapshot.options
         if schema_id not in self.schemas:
             self.schemas[schema_id] = read_schema(self._layout, schema_id)
+        if lines.is_of_lines(row["path"]) and not (options.primary_key or options.data_evolution):
+            return lines.source_of(self._layout, snapshot, row)
+        source = source_of(self._layout, snapshot, row)
         if options.primary_key:
             return source  # it is copied as it is
         if options.data_evolution:

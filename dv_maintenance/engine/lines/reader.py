@@ -1,0 +1,94 @@
+"""Files whose rows are lines: they have one column, the bytes of each line. The suffix of a file's name says how it is
+compressed. The first line of a ``headed`` file is no row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from dv_maintenance.engine.faults import reading
+from dv_maintenance.errors import DamagedTableError, RefusedError
+
+if TYPE_CHECKING:
+    from dv_maintenance.tables.work import ScanTask, SourceFile
+
+SCHEMA: Final = pa.schema([pa.field("line", pa.binary())])
+HEADED: Final = "headed"
+_CODECS: Final = {"gz": "gzip", "bz2": "bz2"}
+_CHUNK: Final = 1 << 20
+
+
+class LinesStored:
+    """See ``protocols.StoredFile``. ``header``: the first line of a headed file.
+
+    Raises
+    ------
+    DamagedTableError : the row count is unknown, or a header is missing.
+    """
+
+    schema = SCHEMA
+
+    def __init__(self, file: pa.NativeFile, source: SourceFile) -> None:
+        if source.rows is None:
+            raise DamagedTableError(f"the row count of {source.uri} is unknown")
+        self.rows: int = source.rows
+        self._uri = source.uri
+        codec = _CODECS.get(source.uri.rpartition(".")[2])
+        self._lines = lines_of(pa.CompressedInputStream(file, codec) if codec else file)
+        self.header: bytes | None = None
+        if source.format == HEADED:
+            first = next(self._lines, [])
+            if not first:
+                raise DamagedTableError(f"{source.uri} has no header")
+            self.header, *rest = first
+            self._lines = chain([rest], self._lines)
+
+    def check(self, fields: tuple[int, ...]) -> None:
+        """Accepts all lines."""
+
+    def batches(self, fields: tuple[int, ...]) -> Iterator[pa.RecordBatch]:
+        """See ``protocols.StoredFile``. Raises RefusedError if lines are not rows."""
+        del fields  # there is one
+        found = 0
+        with reading(self._uri, "lines"):
+            for lines in self._lines:
+                found += len(lines)
+                if found > self.rows:
+                    break
+                yield pa.record_batch([pa.array(lines, pa.binary())], schema=self.schema)
+        if found != self.rows:
+            least = "at least " * (found > self.rows)
+            raise RefusedError(
+                f"{self._uri} has {least}{found} lines of {self.rows} rows: with line breaks in values, rows can't be "
+                "told apart",
+                next_step="let the table's own engine rewrite the file",
+            )
+
+
+def lines_of(file: Any) -> Iterator[list[bytes]]:
+    r"""The lines of a file. As in Java's ``BufferedReader``, a line ends with a line feed, a carriage return, or both.
+
+    >>> import io
+    >>> list(lines_of(io.BytesIO(b"a\r\n\nb\rc")))
+    [[b'a', b'', b'b'], [b'c']]
+    """
+    rest = b""
+    while chunk := file.read(_CHUNK):
+        rest += chunk
+        # A line feed may follow in the next chunk.
+        end = max(rest.rfind(b"\n"), rest.rfind(b"\r", 0, len(rest) - 1)) + 1
+        if end:
+            yield rest[:end].splitlines()
+            rest = rest[end:]
+    if rest:
+        yield rest.splitlines()
+
+
+def open_lines(file: pa.NativeFile, source: SourceFile, task: ScanTask) -> LinesStored:
+    """See ``file_formats.FileFormat.stored``. Raises as :class:`LinesStored`."""
+    del task
+    return LinesStored(file, source)

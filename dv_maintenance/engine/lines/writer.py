@@ -1,0 +1,102 @@
+"""A new file of lines, each of them a row, with the header of its source. The suffix of its name says the codec."""
+
+from __future__ import annotations
+
+import bz2
+import zlib
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from dv_maintenance.engine.faults import writing
+from dv_maintenance.engine.lines.reader import LinesStored
+from dv_maintenance.engine.sinks import close_sink
+from dv_maintenance.engine.whole_file import WholeReader
+from dv_maintenance.tables.work import OutputFile
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from dv_maintenance.engine.protocols import Reader
+    from dv_maintenance.storage import Storage
+    from dv_maintenance.tables.work import RewriteTask, SourceFile
+
+
+class _Packer(Protocol):
+    def compress(self, data: bytes, /) -> bytes: ...
+    def flush(self) -> bytes: ...
+
+
+class _Plain:
+    def compress(self, data: bytes, /) -> bytes:
+        return data
+
+    def flush(self) -> bytes:
+        return b""
+
+
+_PACKERS: Final[dict[str, Callable[[], _Packer]]] = {
+    "gz": partial(zlib.compressobj, wbits=zlib.MAX_WBITS | 16),
+    "bz2": bz2.BZ2Compressor,
+}
+
+
+class LinesFiles:
+    """See ``protocols.Format``."""
+
+    suffix = ""
+
+    def __init__(self, task: RewriteTask, schema: pa.Schema, storage: Storage, threads: Callable[[], int]) -> None:
+        del schema, threads
+        self.task, self.storage = task, storage
+        self.header: bytes | None = None
+
+    def examine(self, source: SourceFile, reader: Reader) -> None:
+        """Takes the header of the source. No part of it is copied."""
+        del source
+        if isinstance(reader, WholeReader) and isinstance(reader.stored, LinesStored):
+            self.header = reader.stored.header
+
+    def begin(self, uri: str, footer: Any, origins: Mapping[str, int]) -> LinesFile:
+        """A new file."""
+        del footer, origins
+        return LinesFile(self, uri)
+
+
+class LinesFile:
+    """See ``protocols.NewFile``."""
+
+    def __init__(self, files: LinesFiles, uri: str) -> None:
+        self.uri, self._files, self._rows = uri, files, 0
+        self._packer = _PACKERS.get(uri.rpartition(".")[2], _Plain)()
+        self._sink = files.storage.open_output(uri)
+        if files.header is not None:
+            self._write([files.header])
+
+    def _write(self, lines: list[bytes]) -> None:
+        with writing(self.uri):
+            self._sink.write(self._packer.compress(b"".join(line + b"\n" for line in lines)))
+
+    def accepts(self, footer: Any, origins: Mapping[str, int], batch: pa.RecordBatch | None = None) -> bool:
+        """See ``protocols.NewFile``."""
+        del footer, origins, batch
+        return True
+
+    def add(self, batch: pa.RecordBatch) -> bool:
+        """See ``protocols.NewFile``."""
+        self._write(batch.column(0).to_pylist())
+        self._rows += batch.num_rows
+        return bool(self._sink.tell() >= self._files.task.target_bytes)
+
+    def finish(self) -> OutputFile:
+        """See ``protocols.NewFile``."""
+        with writing(self.uri):
+            self._sink.write(self._packer.flush())
+        info = close_sink(self._sink, self._files.storage, self.uri)
+        return OutputFile(self.uri, info.size, self._rows, info.modified)
+
+    def abandon(self) -> None:
+        """See ``protocols.NewFile``."""
+        with suppress(Exception):
+            self._sink.close()

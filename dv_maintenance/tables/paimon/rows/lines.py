@@ -1,0 +1,76 @@
+"""Files of lines in append tables: CSV, JSON and text. A line is a row, also for Paimon's readers, which take a line
+break within quotes for the end of a row. So a file without the lines of deleted rows means the same, and no value is
+decoded. The new file has the format, the schema, the header and the compression of the old one, whatever new files are
+to be now. Each file is rewritten alone.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dv_maintenance.files.arrays import flags
+from dv_maintenance.tables.paimon.rows.lineage import tracks
+from dv_maintenance.tables.paimon.rows.tasks import stored_source
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from dv_maintenance.tables.paimon.layout import Layout
+    from dv_maintenance.tables.paimon.snapshot import PaimonSnapshot
+    from dv_maintenance.tables.work import SourceFile
+
+KINDS: Final = ("csv", "json", "text")
+FORMATS: Final = ("lines", "headed")
+LINES: Final = pa.schema([pa.field("line", pa.binary())])
+_NAME: Final = r"\.(csv|json|text)(\.[^./]+)?$"
+_PACKED: Final = (None, ".gz", ".bz2")
+# Options with the value by which each line is a row; some have a second name.
+_PLAIN: Final = {
+    **dict.fromkeys(["csv.line-delimiter", "json.line-delimiter", "text.line-delimiter", "lineSep"], "\n"),
+    **dict.fromkeys(["csv.mode", "mode"], "permissive"),
+    "json.ignore-parse-errors": "false",
+}
+_HEADERS: Final = ("csv.include-header", "header")
+
+
+def of_lines(files: pa.Table) -> Any:
+    """Whether each file has lines."""
+    return flags(pc.match_substring_regex(files["path"], _NAME))
+
+
+def is_of_lines(path: str) -> bool:
+    """Whether a file has lines."""
+    return re.search(_NAME, path) is not None
+
+
+def why_not(snapshot: PaimonSnapshot, path: str) -> str | None:
+    """Why the lines of a file are not copied here."""
+    if tracks(snapshot.options):
+        return "rows keep no ids in files of lines (row-tracking.enabled)"
+    for name, plain in _PLAIN.items():
+        if snapshot.properties.get(name, plain).lower() != plain:
+            return f"its lines may be others than its rows ({name})"
+    packed = _match(path)[2]
+    return None if packed in _PACKED else f"its compression is not written here ({packed})"
+
+
+def source_of(layout: Layout, snapshot: PaimonSnapshot, row: Mapping[str, Any]) -> SourceFile:
+    """The file of a row of ``snapshot.files``, as lines."""
+    headed = _match(row["path"])[1] == "csv" and any(map(snapshot.options.flag, _HEADERS))
+    return replace(stored_source(layout, snapshot, row), constants={}, format="headed" if headed else "lines")
+
+
+def suffix_of(path: str) -> str:
+    """What the name of a new file ends with."""
+    return _match(path)[0]
+
+
+def _match(path: str) -> re.Match[str]:
+    found = re.search(_NAME, path)
+    assert found, "a file of lines"
+    return found

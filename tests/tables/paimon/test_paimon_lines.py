@@ -1,0 +1,143 @@
+"""Files of lines: CSV, JSON and text. A purge copies lines, and decodes no value."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.paimon_writer import DataFile, PaimonWriter
+
+from dv_maintenance.dml.delete import delete
+from dv_maintenance.engine.lines.reader import lines_of
+from dv_maintenance.engine.local import LocalEngine
+from dv_maintenance.errors import RefusedError
+from dv_maintenance.maintenance.execution.apply import maintain, purge
+from dv_maintenance.maintenance.health import health
+from dv_maintenance.maintenance.planning.policy import Policy
+from dv_maintenance.maintenance.read import read
+from dv_maintenance.tables import open_table
+
+OPTIONS = {"bucket": "-1", "deletion-vectors.enabled": "true"}
+CSV = {**OPTIONS, "file.format": "csv"}
+PACK: dict[str, tuple[Callable[[bytes], bytes], Callable[[bytes], bytes]]] = {
+    "": (bytes, bytes),
+    ".gz": (gzip.compress, gzip.decompress),
+    ".bz2": (bz2.compress, bz2.decompress),
+}
+
+
+def add(table: PaimonWriter, data: bytes, rows: int, suffix: str = ".csv", **entry: Any) -> DataFile:
+    return table.append(
+        [dict.fromkeys(table.columns)] * rows, suffix=suffix, write=lambda _, to: to.write_bytes(data), **entry
+    )
+
+
+def live(table: PaimonWriter) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = open_table(str(table.path)).snapshot().files.to_pylist()
+    return found
+
+
+def purged(table: PaimonWriter) -> list[dict[str, Any]]:
+    opened = open_table(str(table.path))
+    report = purge(opened, LocalEngine())
+    assert report.verified, report.problems
+    assert not health(opened.snapshot()).counts.files_with_dv
+    return live(table)
+
+
+@pytest.mark.parametrize("packed", list(PACK))
+@pytest.mark.parametrize("kind", ["csv", "json", "text"])
+def test_lines_of_deleted_rows_go(tmp_path: Path, kind: str, packed: str) -> None:
+    """All others stay as they are, with the schema that the file was written with, and empty ones too."""
+    pack, unpack = PACK[packed]
+    table = PaimonWriter(tmp_path / "t", options={**OPTIONS, "file.format": kind})
+    file = add(table, pack('1,"é"\n\n3,\\,\n  4\n5,\u2028\n'.encode()), 5, f".{kind}{packed}")
+    table.alter({"id": "BIGINT", "w": "STRING"}, {"w": "v"})
+    table.delete({file: [0, 3]})
+    [new] = purged(table)
+    assert new["file_name"].startswith("data-")
+    assert new["file_name"].endswith(f"-0.{kind}{packed}")
+    assert unpack((table.path / new["path"]).read_bytes()) == "\n3,\\,\n5,\u2028\n".encode()
+    assert (new["physical_rows"], new["schema_id"], new["source"]) == (3, 0, "compact")
+
+
+@pytest.mark.parametrize("option", ["csv.include-header", "header"])
+def test_a_header_is_no_row(tmp_path: Path, option: str) -> None:
+    table = PaimonWriter(tmp_path / "t", options={**CSV, option: "true"})
+    first, other = add(table, b"id,v\r\n1,a\r\n2,b\r\n", 2), add(table, b"x;y\n3,c\n4,d", 2)
+    table.delete({first: [0], other: [1]})
+    found = {(table.path / each["path"]).read_bytes() for each in purged(table)}
+    assert found == {b"id,v\n2,b\n", b"x;y\n3,c\n"}
+    json = PaimonWriter(tmp_path / "json", options={**OPTIONS, "file.format": "json", option: "true"})
+    json.delete({add(json, b"{}\n[]\n", 2, ".json"): [0]})
+    assert (json.path / purged(json)[0]["path"]).read_bytes() == b"[]\n"
+
+
+def test_lines_end_as_in_java(tmp_path: Path) -> None:
+    class Slow:
+        """A byte at a time."""
+
+        def __init__(self, data: bytes) -> None:
+            self.left = [bytes([each]) for each in data]
+
+        def read(self, size: int) -> bytes:
+            del size
+            return self.left.pop(0) if self.left else b""
+
+    for data in (b"", b"\r", b"\n", b"a\r\nb\rc\n\r\n\n\rd", b"a\r\r\n", "\u2028\x0b\x0c\x1c\x85\n".encode()):
+        expected = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
+        if not expected[-1]:
+            expected.pop()
+        assert [line for lines in lines_of(Slow(data)) for line in lines] == expected
+
+
+@pytest.mark.parametrize("data", [b'1,"a\nb"\n2,c\n', b"1,a\r2,b\n3,c\n", b"1,a\n"])
+def test_line_breaks_in_values(tmp_path: Path, data: bytes) -> None:
+    """Paimon's readers end a row there, and so more rows are read than its manifest says."""
+    table = PaimonWriter(tmp_path / "t", options=CSV)
+    table.delete({add(table, data, 2): [0]})
+    before = set(table.path.rglob("*"))
+    with pytest.raises(RefusedError, match=r"lines of 2 rows: with line breaks in values"):
+        purge(open_table(str(table.path)), LocalEngine())
+    assert set(table.path.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    ("suffix", "options", "why"),
+    [
+        (".csv.zst", {}, r"compression is not written here \(.zst\)"),
+        (".csv.snappy", {}, r"compression is not written here \(.snappy\)"),
+        (".csv", {"csv.line-delimiter": "|"}, r"others than its rows \(csv.line-delimiter\)"),
+        (".csv", {"lineSep": "\r\n"}, r"others than its rows \(lineSep\)"),
+        (".csv", {"csv.mode": "DROPMALFORMED"}, r"others than its rows \(csv.mode\)"),
+        (".json", {"json.ignore-parse-errors": "true"}, r"others than its rows \(json.ignore-parse-errors\)"),
+        (".csv", {"row-tracking.enabled": "true"}, "rows keep no ids in files of lines"),
+        (".parquet", {}, "new files of the table must be csv"),
+    ],
+)
+def test_files_that_are_left_alone(tmp_path: Path, suffix: str, options: dict[str, str], why: str) -> None:
+    table = PaimonWriter(tmp_path / "t", options={**CSV, **options})
+    table.delete({add(table, b"a\nb\n", 2, suffix, _FIRST_ROW_ID=0): [0]})
+    with pytest.raises(RefusedError, match=why) as caught:
+        purge(open_table(str(table.path)), LocalEngine())
+    assert "engine-sql" in str(caught.value)
+
+
+def test_a_file_keeps_its_format(tmp_path: Path) -> None:
+    """Whatever that of new files is. Small files are not merged, and values are not read."""
+    table = PaimonWriter(tmp_path / "t", options=OPTIONS)
+    values = [{"id": each, "v": "v"} for each in range(4)]
+    files = [table.append(values), add(table, b"1,a\n2,b\n", 2), table.append(values), add(table, b"3,c\n4,d\n", 2)]
+    table.delete({each: [0] for each in files[:2]})
+    opened = open_table(str(table.path))
+    assert maintain(opened, LocalEngine(), Policy(min_input_files=2)).verified
+    found = sorted((each["file_name"].rpartition(".")[2], each["physical_rows"]) for each in live(table))
+    assert found == [("csv", 1), ("csv", 2), ("parquet", 7)]
+    with pytest.raises(RefusedError, match="not a Parquet, ORC or Avro file"):
+        next(iter(read(opened)[1]))
+    with pytest.raises(RefusedError, match="not a Parquet, ORC or Avro file"):
+        delete(opened, LocalEngine(), "id = 3")
