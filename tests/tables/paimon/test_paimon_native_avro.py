@@ -137,12 +137,6 @@ def test_what_is_not_written(tmp_path: Path, columns: dict[str, Any], options: d
     assert set(table.path.rglob("*")) == before
 
 
-def test_files_of_primary_key_tables_keep_their_format(golden_copy: Callable[[str], Path]) -> None:
-    table = with_options(golden_copy("paimon/pk_dv_b1/table"), write_only="true", **{"file.format": "avro"})
-    assert purge(table, LocalEngine()).verified
-    assert {name.rpartition(".")[2] for name in table.snapshot().files["path"].to_pylist()} == {"parquet"}
-
-
 @pytest.mark.parametrize("thin", ["false", "true"])
 def test_a_keyed_file_is_copied_with_its_own_schema(tmp_path: Path, thin: str) -> None:
     """Keys, sequence numbers and kinds too, and columns as they were called then."""
