@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.model import Snapshot
 
 _EVALUATIONS: Final = 4
+_SHAPES: Final = re.compile(r"geo(?:metry|graphy)\(")
 # In Spark's message, if a part of a local checkpoint is gone.
 _GONE: Final = "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND"
 
@@ -32,7 +34,9 @@ def cached(rows: DataFrame) -> DataFrame:
     """
     from pyspark import StorageLevel
 
-    return rows.localCheckpoint(False, StorageLevel.DISK_ONLY).cache()
+    held = rows.localCheckpoint(False, StorageLevel.DISK_ONLY)
+    # Spark's cache takes no shapes. A name that looks like their type costs only the cache.
+    return held if _SHAPES.search(rows.schema.simpleString()) else held.cache()
 
 
 def lost_rows(text: str) -> LostRowsError | None:

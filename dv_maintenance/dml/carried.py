@@ -2,7 +2,8 @@
 
 Spark has no times of day and no nanoseconds, and passes no shapes to Python. The values of a changed row that are not
 assigned are only moved: Spark gets them as numbers or bytes that mean the same, under names that no expression knows,
-and the writer of the new row gives them their type back. A null can be assigned, and a default.
+and the writer of the new row gives them their type back. A null can be assigned, and a default. What expressions can
+do with shapes is in ``shapes``.
 """
 
 from __future__ import annotations
@@ -44,6 +45,11 @@ def carriers(schema: pa.Schema, names: Mapping[str, str] | None = None) -> pa.Sc
     return pa.schema([each.with_name((names or {}).get(each.name, each.name)) for each in fields], schema.metadata)
 
 
+def unseen(schema: pa.Schema, columns: Mapping[str, str]) -> dict[str, str]:
+    """Of carried columns, those that no expression can name in any session: all but those of shapes alone."""
+    return {name: carrier for name, carrier in columns.items() if not only_shapes(schema.field(name))}
+
+
 def check_untouched(
     snapshot: Snapshot, columns: Mapping[str, str], texts: Iterable[str], target: str = "", source: str = ""
 ) -> None:
@@ -56,13 +62,32 @@ def check_untouched(
     RefusedError : names the column.
     """
     for sql in texts if columns else ():
-        named = {*_named(sql, target.lower(), source.lower())}
-        if name := next((each for each in columns if each.lower() in named), None):
-            raise RefusedError(
-                f"an expression names column {name}, which holds {_what(snapshot.schema.field(name))}: {sql}",
-                at=snapshot,
-                next_step="leave it out: rows keep what they have there; or use the engine that wrote the table",
-            )
+        if name := touched(sql, columns, target, source):
+            raise refused(snapshot, name, sql)
+
+
+def touched(sql: str, columns: Iterable[str], target: str = "", source: str = "") -> str | None:
+    """One of the ``columns`` that an expression names, as far as it is understood here."""
+    named = {*_named(sql, target.lower(), source.lower())}
+    return next((each for each in columns if each.lower() in named), None)
+
+
+def refused(snapshot: Snapshot, name: str, sql: str, why: str = "", next_step: str = "") -> RefusedError:
+    """An expression names a carried column."""
+    return RefusedError(
+        f"an expression names column {name}, which holds {_what(snapshot.schema.field(name))}{why}: {sql}",
+        at=snapshot,
+        next_step=next_step or "leave it out: rows keep what they have there; or use the engine that wrote the table",
+    )
+
+
+def refused_value(snapshot: Snapshot, name: str, why: str = "", next_step: str = "") -> RefusedError:
+    """A carried column gets a new value."""
+    return RefusedError(
+        f"column {name} can't be assigned: it holds {_what(snapshot.schema.field(name))}{why}",
+        at=snapshot,
+        next_step=next_step or "assign NULL or DEFAULT, leave it out, or use the engine that wrote the table",
+    )
 
 
 def _named(sql: str, target: str, source: str) -> Iterator[str]:
@@ -78,18 +103,22 @@ def _named(sql: str, target: str, source: str) -> Iterator[str]:
             yield others[0]
 
 
-def check_assigned(snapshot: Snapshot, rules: RowRules, columns: Mapping[str, str], values: Mapping[str, str]) -> None:
-    """Refuse values of carried columns, but for null and a default that the table's rules give as Spark carries it.
-    Raises RefusedError: names the column.
+def assigned(rules: RowRules, columns: Iterable[str], values: Mapping[str, str]) -> list[str]:
+    """The carried columns with a new value, but for null and a default that the table's rules give as Spark carries
+    it.
     """
-    for name in columns:
+
+    def is_new(name: str) -> bool:
         sql = values.get(name, _NULL)
-        if sql.strip().upper() != _NULL and not (rules.spark_rules and sql == rules.defaults.get(name)):
-            raise RefusedError(
-                f"column {name} can't be assigned: it holds {_what(snapshot.schema.field(name))}",
-                at=snapshot,
-                next_step="assign NULL or DEFAULT, leave it out, or use the engine that wrote the table",
-            )
+        return sql.strip().upper() != _NULL and not (rules.spark_rules and sql == rules.defaults.get(name))
+
+    return [*filter(is_new, columns)]
+
+
+def check_assigned(snapshot: Snapshot, rules: RowRules, columns: Mapping[str, str], values: Mapping[str, str]) -> None:
+    """Refuse values of carried columns, see :func:`assigned`. Raises RefusedError: names the column."""
+    for name in assigned(rules, columns, values):
+        raise refused_value(snapshot, name)
 
 
 def check_rules(snapshot: Snapshot, rules: RowRules, columns: Mapping[str, str]) -> None:
@@ -112,6 +141,24 @@ def _lacks(field: pa.Field) -> bool:
     if logical_type(field) == "geo" or types.is_time(kind) or (types.is_timestamp(kind) and kind.unit == "ns"):
         return True
     return any(_lacks(kind.field(at)) for at in range(kind.num_fields))
+
+
+def holds_shapes(field: pa.Field) -> bool:
+    """Whether shapes are in the column, at any depth."""
+    kind = field.type
+    return logical_type(field) == "geo" or any(holds_shapes(kind.field(at)) for at in range(kind.num_fields))
+
+
+def only_shapes(field: pa.Field) -> bool:
+    """Whether the column is carried for the shapes in it alone."""
+
+    def others(field: pa.Field) -> bool:
+        if logical_type(field) == "geo":
+            return False
+        kind = field.type
+        return any(others(kind.field(at)) for at in range(kind.num_fields)) if kind.num_fields else _lacks(field)
+
+    return holds_shapes(field) and not others(field)
 
 
 def _what(field: pa.Field) -> str:

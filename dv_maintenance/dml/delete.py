@@ -25,6 +25,7 @@ from dv_maintenance.dml.padding import as_in_catalog, char_length
 from dv_maintenance.dml.prune import files_that_may_match
 from dv_maintenance.dml.rows import live_rows, positions, some_column, spark_errors
 from dv_maintenance.dml.session_time import scan_tasks
+from dv_maintenance.dml.shapes import Shapes, shapes_in
 from dv_maintenance.dml.source import Values, read_rows
 from dv_maintenance.dml.spark_types import for_spark, spark_schema, value_type
 from dv_maintenance.engine.rows.values import scalar_of
@@ -111,8 +112,9 @@ class _Matching:
         session = session_of(self._engine)
         schema = pa.schema([snapshot.schema.field(name) for name in condition.columns])
         by_partition = condition.only_about(snapshot.partition_columns)
+        shapes = shapes_in(session, snapshot, [self._sql])
         with spark_errors(snapshot.schema.names):
-            rows = shape(session, schema).where(self._sql)
+            rows = shapes.shown(shape(session, schema)).where(self._sql)
             subqueries = self._table.row_rules(snapshot).spark_rules
             if check_condition(rows, snapshot, self._sql, subqueries=subqueries) and by_partition:
                 return _work(_whole(self._partitions(session, snapshot)), self._touches(session), started, conditions)
@@ -122,7 +124,7 @@ class _Matching:
         def may_match(added: Snapshot) -> bool:
             return _any(files_that_may_match(self._table, added, predicate))
 
-        return _work(self._rows(session, chosen, condition, predicate), may_match, started, conditions)
+        return _work(self._rows(session, chosen, condition, predicate, shapes), may_match, started, conditions)
 
     def _touches(self, session: SparkSession) -> Callable[[Snapshot], bool]:
         return lambda added: _any(self._partitions(session, added))
@@ -132,7 +134,7 @@ class _Matching:
         return _in_partitions(snapshot, _matching_partitions(session, self._table, snapshot, self._sql or "true"))
 
     def _rows(
-        self, session: SparkSession, chosen: Snapshot, condition: Condition, predicate: Predicate
+        self, session: SparkSession, chosen: Snapshot, condition: Condition, predicate: Predicate, shapes: Shapes
     ) -> tuple[DeletedRows, ...]:
         # A condition that names no column (EXISTS (SELECT 1), rand() < 0.5) needs one to count the rows.
         names = condition.columns or some_column(chosen.schema)
@@ -140,8 +142,8 @@ class _Matching:
         schema = pa.schema([chosen.schema.field(name) for name in names])
         bound = bind(predicate, schema)
         with spark_errors():
-            live = live_rows(session, tasks, schema, self._table.storage.options, bound)
-            matching = live.rows.where(condition.sql)
+            live = live_rows(session, tasks, shapes.bytes_in(schema), self._table.storage.options, bound)
+            matching = shapes.shown(live.rows).where(condition.sql)
         found = positions(matching, live.file, live.row)[0] if tasks else {}
         return deleted_rows(self._table, tasks, found)
 

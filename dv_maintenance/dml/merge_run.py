@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING
@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from dv_maintenance.dml.assignments import assignments
 from dv_maintenance.dml.caching import cached
-from dv_maintenance.dml.carried import carried, check_assigned, check_rules, check_untouched
+from dv_maintenance.dml.carried import assigned, carried, check_assigned, check_rules, check_untouched, unseen
 from dv_maintenance.dml.catalyst import check_condition, check_values, demanded_by, shape
 from dv_maintenance.dml.condition import Condition, equal_columns
 from dv_maintenance.dml.keys import rows_of_files
@@ -29,9 +29,9 @@ from dv_maintenance.dml.padding import char_length
 from dv_maintenance.dml.prune import files_that_may_match
 from dv_maintenance.dml.rows import TableRows, live_rows, spark_errors
 from dv_maintenance.dml.session_time import scan_tasks
+from dv_maintenance.dml.shapes import Shapes, shapes_in
 from dv_maintenance.dml.source import Values
 from dv_maintenance.dml.spark_types import value_type
-from dv_maintenance.dml.store_assignment import stored
 from dv_maintenance.dml.write import Written, write_changes
 from dv_maintenance.errors import RefusedError, UsageError
 from dv_maintenance.tables.predicate import And, Or
@@ -39,7 +39,6 @@ from dv_maintenance.tables.rows import row_id_name, unused
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
     from dv_maintenance.tables.model import Snapshot
     from dv_maintenance.tables.rows import RowLevelTable, RowRules
@@ -126,14 +125,15 @@ class _Running:
         started = time.perf_counter()
         rules = self.table.row_rules(snapshot)
         schema = scanned(snapshot.schema, rules)
-        moved = self._carried(snapshot, rules)
-        narrowed = self._narrowing(snapshot, rules)
+        moved = carried(snapshot.schema, self.source.columns)
+        shapes = self._shapes(snapshot, rules, moved)
+        narrowed = self._narrowing(snapshot, rules, shapes)
         tasks = scan_tasks(self.session, self.table, narrowed(snapshot), schema.names)
         with spark_errors():
             taken = self.source.columns
             options = self.table.storage.options
             live = live_rows(self.session, tasks, schema, options, taken=taken, carried=moved)
-            changed = self._changed(snapshot, rules, live, moved)
+            changed = self._changed(snapshot, rules, live, moved, shapes)
         written = write_changes(
             changed,
             snapshot.schema,
@@ -165,20 +165,22 @@ class _Running:
             inserted=metrics["numTargetRowsInserted"],
         )
 
-    def _carried(self, snapshot: Snapshot, rules: RowRules) -> dict[str, str]:
-        """See ``carried``. Raises RefusedError: an expression names such a column."""
-        moved = carried(snapshot.schema, self.source.columns)
-        if moved:
-            check_rules(snapshot, rules, moved)
-            texts = [self.merge.on]
-            for clause in self.merge.clauses:
-                values = self._values(clause, snapshot, rules)
-                check_assigned(snapshot, rules, moved, values)
-                texts += [*values.values(), *([] if clause.condition is None else [clause.condition])]
-            check_untouched(snapshot, moved, texts, self.merge.target_alias, self.merge.source_alias)
-        return moved
+    def _shapes(self, snapshot: Snapshot, rules: RowRules, moved: Mapping[str, str]) -> Shapes:
+        """See ``shapes_in``. Raises RefusedError: an expression names a column that is only ``carried``."""
+        if not moved:
+            return Shapes({})
+        check_rules(snapshot, rules, moved)
+        hidden, given, texts = unseen(snapshot.schema, moved), set(), [self.merge.on]
+        for clause in self.merge.clauses:
+            values = self._values(clause, snapshot, rules)
+            check_assigned(snapshot, rules, hidden, values)
+            given.update(assigned(rules, moved, values))
+            texts += [*values.values(), *([] if clause.condition is None else [clause.condition])]
+        aliases = self.merge.target_alias, self.merge.source_alias
+        check_untouched(snapshot, hidden, texts, *aliases)
+        return shapes_in(self.session, snapshot, texts, given, *aliases)
 
-    def _narrowing(self, snapshot: Snapshot, rules: RowRules) -> Callable[[Snapshot], Snapshot]:
+    def _narrowing(self, snapshot: Snapshot, rules: RowRules, shapes: Shapes) -> Callable[[Snapshot], Snapshot]:
         """Keep only files that may hold a relevant row. Rows without a match are relevant if a clause covers them."""
         from pyspark.sql import functions as f
 
@@ -190,7 +192,8 @@ class _Running:
         if len(conditions) < len(self._matched):
             conditions = []
         named = {name for sql in (self.merge.on, *conditions) for name in Condition.parse(sql, schema.names).columns}
-        target = shape(self.session, pa.schema([field for field in schema if field.name in named]))
+        with spark_errors():
+            target = shapes.shown(shape(self.session, pa.schema([field for field in schema if field.name in named])))
         target = target.alias(self.merge.target_alias)
         source = self.source.alias(self.merge.source_alias)
         with spark_errors():
@@ -255,9 +258,12 @@ class _Running:
         check_condition(joined, snapshot, self.merge.on)
         return joined
 
-    def _changed(self, snapshot: Snapshot, rules: RowRules, live: TableRows, moved: Mapping[str, str]) -> DataFrame:
+    def _changed(
+        self, snapshot: Snapshot, rules: RowRules, live: TableRows, moved: Mapping[str, str], shapes: Shapes
+    ) -> DataFrame:
         from pyspark.sql import functions as f
 
+        live = replace(live, rows=shapes.shown(live.rows, moved))
         types = spark_types(snapshot.schema)
         taken = (*live.rows.columns, *self.source.columns)
         mark, clause_no, action_name, old_name = (
@@ -287,10 +293,14 @@ class _Running:
             NOT_MATCHED: self.source.alias(self.merge.source_alias),
             NOT_MATCHED_BY_SOURCE: live.rows.alias(self.merge.target_alias),
         }
-        values = [
-            self._stored(clause, alone.get(clause.kind, joined), snapshot, rules, types)
-            for clause in self.merge.clauses
-        ]
+        of_table = {
+            name: f.col(quoted(self.merge.target_alias, moved.get(name, name))) for name in snapshot.schema.names
+        }
+        values = []
+        for clause in self.merge.clauses:
+            given = self._checked(clause, alone.get(clause.kind, joined), snapshot, rules)
+            old = {} if clause.kind == NOT_MATCHED else of_table
+            values.append(shapes.stored(alone.get(clause.kind, joined), given, types, rules, old))
         clause_is = [f.col(clause_no) == number for number in range(len(values))]
 
         def used(column: Column) -> Column:
@@ -299,31 +309,26 @@ class _Running:
 
         row_id = row_id_name(snapshot.schema)
         columns = []
-        of_table = {
-            name: f.col(quoted(self.merge.target_alias, moved.get(name, name))) for name in snapshot.schema.names
-        }
         for name in snapshot.schema.names:
             column = of_table[name]
-            for number, given in enumerate(values):
-                if name in given:
-                    column = f.when(clause_is[number], given[name]).otherwise(column)
+            for number, new in enumerate(values):
+                if name in new:
+                    column = f.when(clause_is[number], new[name]).otherwise(column)
             columns.append(used(column).alias(name))
         action: Column = f.lit("")
         for number, clause in enumerate(self.merge.clauses):
             action = f.when(clause_is[number], f.lit(clause.label)).otherwise(action)
-        old = f.struct(*[column.alias(name) for name, column in of_table.items()])
+        before = f.struct(*[column.alias(name) for name, column in of_table.items()])
         place = [action.alias(action_name), f.col(live.file), f.col(live.row)]
         kept = [
             *([used(f.col(row_id)).alias(row_id)] if rules.row_ids else []),
-            *([used(old).alias(old_name)] if rules.change_data else []),
+            *([used(before).alias(old_name)] if rules.change_data else []),
         ]
         changed = joined.select(*place, *columns, *kept)
         action = f.col(action_name)
         return held_to(snapshot, rules, changed, types, (action != "") & ~action.startswith("delete"))
 
-    def _stored(
-        self, clause: Clause, rows: DataFrame, snapshot: Snapshot, rules: RowRules, types: StructType
-    ) -> dict[str, Column]:
+    def _checked(self, clause: Clause, rows: DataFrame, snapshot: Snapshot, rules: RowRules) -> dict[str, str]:
         """The new values of a clause. ``rows``: what its condition and its values may name."""
         from pyspark.sql import functions as f
 
@@ -334,7 +339,7 @@ class _Running:
             check_condition(rows.where(clause.condition), snapshot, clause.condition)
         if rules.spark_rules and clause.action == "update":
             check_values(rows, snapshot, values)
-        return stored(rows, values, types, spark_rules=rules.spark_rules)
+        return values
 
     def _values(self, clause: Clause, snapshot: Snapshot, rules: RowRules) -> dict[str, str]:
         """The new value of each column that a clause sets, with names in the table's spelling."""

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from dv_maintenance.dml.catalyst import predicate_of
+from dv_maintenance.dml.catalyst import demanded_by, shape
 from dv_maintenance.dml.condition import Condition
 from dv_maintenance.dml.in_process import columns_in, positions_here, predicate_here
 from dv_maintenance.dml.operation import row_level, session_of
 from dv_maintenance.dml.prune import files_that_may_match
 from dv_maintenance.dml.rows import live_rows, positions, some_column, spark_errors
 from dv_maintenance.dml.session_time import scan_tasks
+from dv_maintenance.dml.shapes import shapes_in
 from dv_maintenance.tables.predicate import bind
 
 if TYPE_CHECKING:
@@ -57,16 +58,18 @@ def matching_rows(
     parsed = Condition.parse(condition, snapshot.schema.names)
     session = session_of(engine)
     named = pa.schema([snapshot.schema.field(name) for name in parsed.columns])
+    shapes = shapes_in(session, snapshot, [condition])
     with spark_errors(snapshot.schema.names):
-        predicate = predicate_of(session, named, condition)
+        predicate = demanded_by(shapes.shown(shape(session, named)).where(condition))
     chosen = files_that_may_match(target, snapshot, predicate)
     # A condition that names no column (rand() < 0.5) needs one to count the rows.
     names = parsed.columns or some_column(chosen.schema)
     tasks = scan_tasks(session, target, chosen, names)
     of_names = pa.schema([chosen.schema.field(name) for name in names])
     with spark_errors():
-        live = live_rows(session, tasks, of_names, table.storage.options, bind(predicate, of_names))
-        matching = live.rows.where(condition)
+        bound = bind(predicate, of_names)
+        live = live_rows(session, tasks, shapes.bytes_in(of_names), table.storage.options, bound)
+        matching = shapes.shown(live.rows).where(condition)
         if limit is not None:
             matching = matching.limit(limit)
     found = positions(matching, live.file, live.row)[0] if tasks else {}

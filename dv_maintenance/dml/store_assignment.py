@@ -35,8 +35,9 @@ def stored(rows: DataFrame, values: Mapping[str, str], types: StructType, *, spa
 
     Raises
     ------
-    RefusedError : a struct whose fields are not those of the column in the same order; under STRICT a value of another
-        type; with ``spark_rules`` a type that Spark does not store in the column's, and the policy LEGACY.
+    RefusedError : a struct whose fields are not those of the column in the same order; shapes of another type; under
+        STRICT a value of another type; with ``spark_rules`` a type that Spark does not store in the column's, and the
+        policy LEGACY.
     """
     from pyspark.sql import functions as f
 
@@ -48,7 +49,7 @@ def stored(rows: DataFrame, values: Mapping[str, str], types: StructType, *, spa
             next_step=f"set {_POLICY} to ANSI in the session",
         )
     strict = policy == "STRICT" and not (_follows_ansi(session) and not spark_rules)
-    seen = [name for name in values if strict or spark_rules or _has_struct(types[name].dataType)]
+    seen = [name for name in values if strict or spark_rules or _has_inside(types[name].dataType)]
     # The analyzer's types, under numbers as aliases, since names may differ only in case.
     given = rows.select(*[f.expr(values[name]).alias(f"_{at}") for at, name in enumerate(seen)]).schema if seen else ()
     for name, found in zip(seen, given, strict=True):
@@ -71,6 +72,12 @@ def _check(name: str, given: DataType, wanted: DataType, strict: bool) -> None:
             f"column {name} is {wanted.simpleString()}, but its new value {given.simpleString()} has other fields or "
             "another order",
             next_step="build the value with named_struct, with the column's fields in their order",
+        )
+    if not _same_shapes(given, wanted):
+        raise RefusedError(
+            f"column {name} is {wanted.simpleString()}, but its new value {given.simpleString()}, "
+            "and shapes are not cast",
+            next_step="give shapes of the column's type, as ST_SetSrid(ST_GeomFromWKB(bytes), srid)",
         )
     if strict and not isinstance(given, NullType) and given.simpleString() != wanted.simpleString():
         raise RefusedError(
@@ -97,29 +104,53 @@ def _assignable(given: DataType, wanted: DataType) -> bool:
     return any(isinstance(given, kind) and isinstance(wanted, kind) for kind in (t.NumericType, t.DatetimeType))
 
 
-def _has_struct(kind: DataType) -> bool:
+def _has_inside(kind: DataType) -> bool:
+    """Whether structs or shapes are in a type."""
     from pyspark.sql.types import ArrayType, MapType, StructType
 
     if isinstance(kind, ArrayType):
-        return _has_struct(kind.elementType)
+        return _has_inside(kind.elementType)
     if isinstance(kind, MapType):
-        return _has_struct(kind.keyType) or _has_struct(kind.valueType)
-    return isinstance(kind, StructType)
+        return _has_inside(kind.keyType) or _has_inside(kind.valueType)
+    return isinstance(kind, StructType) or _srid(kind) is not None
+
+
+def _srid(kind: DataType) -> int | None:
+    """The number of the reference system, if the type is one of shapes. Spark before 4.1 has none."""
+    return getattr(kind, "srid", None)
 
 
 def _same_fields(given: DataType, wanted: DataType) -> bool:
     """Whether structs have the same names in the same order. Spark compares other types."""
-    from pyspark.sql.types import ArrayType, MapType, StructType
+    from pyspark.sql.types import StructType
 
     if isinstance(given, StructType) and isinstance(wanted, StructType):
         names = [[name.lower() for name in each.names] for each in (given, wanted)]
-        pairs = zip(given.fields, wanted.fields, strict=False)
-        return names[0] == names[1] and all(_same_fields(one.dataType, other.dataType) for one, other in pairs)
+        if names[0] != names[1]:
+            return False
+    return all(_same_fields(*pair) for pair in _pairs(given, wanted))
+
+
+def _same_shapes(given: DataType, wanted: DataType) -> bool:
+    """Whether shapes are of the same kind and reference system. Spark 4.2 casts some from plane to sphere."""
+    from pyspark.sql.types import NullType
+
+    if (srid := _srid(wanted)) is not None and not isinstance(given, NullType):
+        return type(given) is type(wanted) and _srid(given) == srid
+    return all(_same_shapes(*pair) for pair in _pairs(given, wanted))
+
+
+def _pairs(given: DataType, wanted: DataType) -> list[tuple[DataType, DataType]]:
+    """The types within two types of the same kind."""
+    from pyspark.sql.types import ArrayType, MapType, StructType
+
+    if isinstance(given, StructType) and isinstance(wanted, StructType):
+        return [(one.dataType, other.dataType) for one, other in zip(given.fields, wanted.fields, strict=False)]
     if isinstance(given, ArrayType) and isinstance(wanted, ArrayType):
-        return _same_fields(given.elementType, wanted.elementType)
+        return [(given.elementType, wanted.elementType)]
     if isinstance(given, MapType) and isinstance(wanted, MapType):
-        return _same_fields(given.keyType, wanted.keyType) and _same_fields(given.valueType, wanted.valueType)
-    return True
+        return [(given.keyType, wanted.keyType), (given.valueType, wanted.valueType)]
+    return []
 
 
 def _mode(session: SparkSession) -> Mode | None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from dv_maintenance.dml.assignments import assignments
-from dv_maintenance.dml.carried import carried, check_assigned, check_rules, check_untouched
+from dv_maintenance.dml.carried import assigned, carried, check_assigned, check_rules, check_untouched, unseen
 from dv_maintenance.dml.catalyst import check_condition, check_values, demanded_by, shape
 from dv_maintenance.dml.condition import Condition
 from dv_maintenance.dml.names import quoted
@@ -18,7 +18,7 @@ from dv_maintenance.dml.operation import DmlReport, Work, row_changes, row_level
 from dv_maintenance.dml.prune import files_that_may_match
 from dv_maintenance.dml.rows import live_rows, spark_errors
 from dv_maintenance.dml.session_time import scan_tasks
-from dv_maintenance.dml.store_assignment import stored
+from dv_maintenance.dml.shapes import shapes_in
 from dv_maintenance.dml.write import write_changes
 from dv_maintenance.errors import UsageError
 from dv_maintenance.tables.predicate import bind
@@ -65,12 +65,14 @@ def update(
         parsed = Condition.parse("true" if condition is None else condition, snapshot.schema.names)
         moved = carried(snapshot.schema)
         check_rules(snapshot, rules, moved)
-        check_assigned(snapshot, rules, moved, values)
-        check_untouched(snapshot, moved, [parsed.sql, *values.values()])
+        hidden, texts = unseen(snapshot.schema, moved), [parsed.sql, *values.values()]
+        check_assigned(snapshot, rules, hidden, values)
+        check_untouched(snapshot, hidden, texts)
         session = session_of(spark)  # refusals by the log alone come first, before a session starts
+        shapes = shapes_in(session, snapshot, texts, assigned(rules, moved, values))
         with spark_errors(snapshot.schema.names):
             named = pa.schema([snapshot.schema.field(name) for name in parsed.columns])
-            matching = shape(session, named).where(parsed.sql)
+            matching = shapes.shown(shape(session, named)).where(parsed.sql)
             check_condition(matching, snapshot, parsed.sql, subqueries=rules.spark_rules)
             predicate = demanded_by(matching)
         chosen = files_that_may_match(target, snapshot, predicate)
@@ -79,11 +81,11 @@ def update(
         bound = bind(predicate, snapshot.schema)
         with spark_errors():
             live = live_rows(session, tasks, schema, table.storage.options, bound, carried=moved)
-            rows = live.rows.where(parsed.sql)
+            rows = shapes.shown(live.rows, moved).where(parsed.sql)
             if not rules.spark_rules:
                 check_values(rows, snapshot, values)
-            new = stored(rows, values, types, spark_rules=rules.spark_rules)
             in_spark = {name: f.col(quoted(moved.get(name, name))) for name in snapshot.schema.names}
+            new = shapes.stored(rows, values, types, rules, in_spark)
             columns = [
                 new.get(name, column.cast(types[name].dataType)).alias(name) for name, column in in_spark.items()
             ]

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PREVIEW = ("spark.sql.geospatial.enabled", "spark.databricks.delta.geo.preview.enabled")
+POINT = struct.pack("<BIdd", 1, 1, 0.5, 0.25)
+NEW = f"ST_GeomFromWKB(X'{POINT.hex()}')"
 BOX = {"minValues": {"id": 0, "g": "POINT(0 0)"}, "maxValues": {"id": 99, "g": "POINT(99 198)"}}
 
 
@@ -112,7 +114,15 @@ def test_every_verb_moves_shapes(delta_spark: SparkSession, tmp_path: Path) -> N
     assert update(table, spark, {"id": "id + 200"}, "id IN (10, 20)").rows_updated == 2
     moved = sorted((row[0] + 200 * (row[0] in {10, 20}), *row[1:]) for row in rows if row[0] != 8)
     assert judged() == (types, bounds, moved)
-    with pytest.raises(RefusedError, match="column g, which holds shapes"):
+    # Spark with delta-spark 4.4 reads no shapes, so DuckDB judges what conditions on them and new values leave.
+    sets = {"g": f"ST_SetSrid({NEW}, 4326)", "id": "230"}
+    assert update(table, spark, sets, "id = 30 AND ST_Srid(h) = 4326").rows_updated == 1
+    assert delete(table, spark, "ST_AsBinary(g) = ST_AsBinary(h) AND id IN (230, 31)").rows_deleted == 1
+    changed = [(230, POINT, row[2]) if row[0] == 30 else row for row in moved if row[0] != 31]
+    assert judged() == (types, bounds, sorted(changed))
+    for key in PREVIEW:
+        spark.conf.set(key, "false")
+    with pytest.raises(RefusedError, match="column g, which holds shapes, which the session has turned off"):
         update(table, spark, {"id": "1"}, "g IS NOT NULL")
     for column in ("g", "h"):  # no condition passes shapes to Spark
         nobody: Any = None

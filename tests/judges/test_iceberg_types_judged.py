@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from iceberg_engine import IcebergEngine
 
+from dv_maintenance.dml.clauses import with_clauses
 from dv_maintenance.dml.delete import delete
 from dv_maintenance.dml.merge import merge
 from dv_maintenance.dml.update import update
@@ -334,15 +335,111 @@ def test_shapes(java: Java) -> None:
     assert [row[:-1] for row in found] == wanted
     assert new[:-2] == (300, None, None, None, None, None)
     assert {json.dumps(each[1:4]) for each in stored()} == {json.dumps(files[0][1:4])}
-    for condition, sets in (("ST_SRID(g) = 0", {"id": "1"}), ("true", {"id": "length(s.g)"}), ("true", {"g": "h"})):
-        with pytest.raises(RefusedError, match=r"column [gs]"):
-            update(table, engine.session, sets, condition)
     assert purge(table, LocalEngine()).verified
     assert rows() == [*found, new]
     engine.sql("UPDATE {t} SET h = NULL WHERE id < 9", "t")
     engine.rewrite("t")
     assert [row[2] for row in rows()][:4] == [None] * 4
     assert len(rows()) == 38
+
+
+POINT = "ST_GeomFromWKB(X'000000000140200000000000004022000000000000')"
+UPDATES: tuple[tuple[dict[str, str], str], ...] = (
+    ({"g": POINT}, "id = 1"),
+    ({"g": f"IF(id = 3, {POINT}, g)", "s.n": "s.n + 100", "a": "a", "m": "m"}, "id IN (2, 3) AND ST_Srid(s.g) = 3857"),
+    ({"s.g": f"ST_SetSrid({POINT}, 3857)", "h": "ST_GeogFromWKB(ST_AsBinary(g))"}, "ST_AsBinary(h) = X'00' OR id = 6"),
+    ({"id": "id + 100", "g": "NULL"}, "ST_AsBinary(m['k']) = ST_AsBinary(a[0]) AND id % 10 = 7"),
+    ({"a": f"array({POINT}, a[0])", "m": f"map('new', {POINT})", "s": "named_struct('g', s.g, 'n', 0)"}, "id = 8"),
+    ({"k": f"map({POINT}, 1)", "s.g": "NULL", "a": "array(NULL, a[0])"}, "id IN (9, 29)"),
+)
+DELETES = (
+    "g IS NULL AND id > 100",
+    "ST_Srid(g) = 0 AND h IS NULL",
+    "ST_AsBinary(s.g) IS NULL AND id < 20",
+    "a[0] IS NULL",
+)
+MERGE = """
+    MERGE INTO {t} t USING source s ON t.id = s.id
+    WHEN MATCHED AND ST_AsBinary(t.g) = ST_AsBinary(s.g) THEN DELETE
+    WHEN MATCHED THEN UPDATE SET g = s.g, s.g = ST_SetSrid(ST_GeomFromWKB(s.b), 3857)
+    WHEN NOT MATCHED AND s.g IS NOT NULL THEN INSERT (id, g, h) VALUES (s.id, s.g, ST_GeogFromWKB(s.b))
+    WHEN NOT MATCHED BY SOURCE AND ST_AsBinary(t.h) = ST_AsBinary(t.g) AND t.id > 30 THEN UPDATE SET g = NULL
+"""
+NOT_STORED = (
+    {"g": f"ST_SetSrid({POINT}, 3857)"}, {"g": "h"}, {"g": "X'00'"}, {"g": f"ST_SetSrid({POINT}, id - id)"},
+    {"s.g": POINT}, {"a": f"array(ST_SetSrid({POINT}, 3857))"}, {"h": f"ST_SetSrid({POINT}, 4326)"},
+)  # fmt: skip
+
+
+@pytest.mark.deep
+def test_expressions_on_shapes(java: Java) -> None:
+    """The same statements of Spark on a twin leave the same rows: bytes, reference systems and lineage."""
+    engine, session = java.spark, java.spark.session
+    session.conf.set("spark.sql.geospatial.enabled", "true")
+    point = "unhex('000000000140' || lpad(hex(id), 2, '0') || '000000000000' || '4030000000000000')"
+    shape, inner = f"ST_GeomFromWKB({point})", f"ST_SetSrid(ST_GeomFromWKB({point}), 3857)"
+    for name in "ot":
+        engine.create(
+            name,
+            "id INT, g GEOMETRY(0), h GEOGRAPHY(4326), s STRUCT<g: GEOMETRY(3857), n: INT>, a ARRAY<GEOMETRY(0)>, "
+            "m MAP<STRING, GEOMETRY(0)>, k MAP<GEOMETRY(0), INT>",
+        )
+        for start in (0, 20):  # the second file has no nulls
+            engine.sql(
+                f"INSERT INTO {{t}} SELECT /*+ COALESCE(1) */ CAST(id AS INT), {shape}, "
+                f"IF(id < 20 AND id % 4 = 0, NULL, ST_GeogFromWKB({point})), named_struct('g', {inner}, 'n', 1), "
+                f"array({shape}, NULL), map('k', {shape}, 'l', NULL), map({shape}, 1) "
+                f"FROM range({start}, {start + 20})",
+                name,
+            )
+    of = ", ".join(f"hex(ST_AsBinary({each}))" for each in ("g", "h", "s.g", "a[0]", "a[1]", "map_values(m)[0]"))
+    lineage = "ST_SRID(g), ST_SRID(s.g), IF(id < 300, _row_id, 0), _last_updated_sequence_number"
+    asked = (
+        f"SELECT id, s.n, size(a), map_keys(m), hex(ST_AsBinary(map_keys(k)[0])), {of}, {lineage} FROM {{t}} ORDER BY 1"
+    )
+    table = open_table(str(engine.path("t")))
+
+    def same() -> list[Any]:
+        ours = engine.sql(asked, "t")
+        assert ours == engine.sql(asked, "o")
+        return ours
+
+    before = same()
+    for sets, condition in UPDATES:
+        spelled = ", ".join(f"{name} = {value}" for name, value in sets.items())
+        engine.sql(f"UPDATE {{t}} SET {spelled} WHERE {condition}", "o")
+        assert update(table, session, sets, condition).rows_updated
+        now = same()
+        assert now != before
+        before = now
+    for condition in DELETES:
+        engine.sql(f"DELETE FROM {{t}} WHERE {condition}", "o")
+        assert delete(table, session, condition).rows_deleted
+        same()
+    session.sql(
+        f"SELECT * FROM VALUES (1, {POINT}, X'00'), (2, {POINT}, X'01'), (300, {POINT}, X'02'), (301, NULL, X'') "
+        "AS source(id, g, b)"
+    ).createOrReplaceTempView("source")
+    engine.sql(MERGE, "o")
+    start, *clauses = (each.strip() for each in MERGE.split("WHEN"))
+    begun = merge(table, session, "source", start.split(" ON ")[1], target_alias="t", source_alias="s")
+    with_clauses(begun, [f"WHEN {each}" for each in clauses]).execute()
+    left = same()
+    assert {300} <= {row[0] for row in left}
+    assert not {1, 301} & {row[0] for row in left}
+    for sets in NOT_STORED:
+        ((name, value),) = sets.items()
+        with pytest.raises(Exception, match="CANNOT_SAFELY_CAST"):
+            engine.sql(f"UPDATE {{t}} SET {name} = {value} WHERE id = 2", "o")
+        with pytest.raises(RefusedError, match="and shapes are not cast"):
+            update(table, session, sets, "id = 2")
+    assert same() == left
+    bounds = [row for name in "to" for row in engine.sql("SELECT lower_bounds FROM {t}.files WHERE content = 0", name)]
+    columns = engine.java("t").schema()
+    bounded = {columns.findColumnName(each) for (lower,) in bounds for each in lower}
+    assert bounded == {"id", "s.n", None}  # the last are row ids
+    engine.rewrite("t")
+    assert engine.sql(asked, "t") == left
 
 
 PARTS = "SELECT p, count(*), sum(try_variant_get(v, '$.a', 'INT')) FROM {t} WHERE p = 0 AND id < 100 GROUP BY p"

@@ -207,6 +207,21 @@ def test_iceberg_refuses_what_is_refused_here(iceberg_spark: SparkSession, tmp_p
     said["update and merge by times or nanoseconds: conditions on them, and new values other than null"] = " ".join(
         error(kind, "UPDATE {t} SET id = 2") for kind in ("time", "timestamp_ns")
     )
+    engine.session.conf.set("spark.sql.geospatial.enabled", "true")
+    errors = []
+    for name, kind in (("reference", "geometry(EPSG:4269)"), ("edges", "geography(OGC:CRS84, karney)")):
+        table = open_table(str(changed(name, column(kind))))
+        with pytest.raises(RefusedError, match="column n, which holds shapes of a type that Spark lacks"):
+            update(table, engine.session, {"v": "'y'"}, "ST_Srid(n) = 4269")
+        errors.append(error(name, "UPDATE {t} SET v = 'y' WHERE ST_Srid(n) = 4269"))
+    table = open_table(str(changed("off", column("geometry"))))
+    engine.session.conf.set("spark.sql.geospatial.enabled", "false")
+    with pytest.raises(RefusedError, match="column n, which holds shapes, which the session has turned off"):
+        update(table, engine.session, {"v": "'y'"}, "ST_Srid(n) = 4269")
+    errors.append(error("off", "UPDATE {t} SET v = 'y' WHERE ST_Srid(n) = 4269"))
+    said["conditions on shapes, and new values other than null, of types that Spark or the session lacks"] = " ".join(
+        errors
+    )
     part = {"name": "z", "transform": "zorder", "source-id": 1, "field-id": 1000}
     strange = {"spec-id": 1, "fields": [part]}
     refused_here(
@@ -276,7 +291,7 @@ def test_iceberg_refuses_what_is_refused_here(iceberg_spark: SparkSession, tmp_p
         open_table(str(engine.path("i"))).vacuum()
     said["vacuum if another table of any format is in `data/`, in `metadata/` or in the same folder"] = ""
     as_the_page_says("Iceberg", said)
-    assert len(said) == 17
+    assert len(said) == 18
 
 
 def set_options(path: Path, options: dict[str, str]) -> None:

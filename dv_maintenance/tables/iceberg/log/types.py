@@ -99,8 +99,9 @@ def _without_metadata(field: pa.Field) -> pa.Field:
         kind = pa.map_(_without_metadata(kind.key_field), _without_metadata(kind.item_field))
     elif pa.types.is_list(kind):
         kind = pa.list_(_without_metadata(kind.value_field))
-    logical = (field.metadata or {}).get(LOGICAL)
-    return pa.field(field.name, kind, field.nullable, {LOGICAL: logical} if logical else None)
+    metadata = field.metadata or {}
+    kept = {key: metadata[key] for key in (LOGICAL, SHAPES) if key in metadata}
+    return pa.field(field.name, kind, field.nullable, kept or None)
 
 
 def without_unknown(field: pa.Field) -> pa.Field | None:
