@@ -163,14 +163,19 @@ def only_shapes(field: pa.Field) -> bool:
 
 def _what(field: pa.Field) -> str:
     """What Spark lacks of it."""
+    return " and ".join(dict.fromkeys(_kinds(field)))
+
+
+def _kinds(field: pa.Field) -> Iterator[str]:
     kind = field.type
     if logical_type(field) == "geo":
-        return "shapes"
-    if types.is_time(kind):
-        return "times of day"
-    if types.is_timestamp(kind) and kind.unit == "ns":
-        return "nanoseconds"
-    return next((found for at in range(kind.num_fields) if (found := _what(kind.field(at)))), "")
+        yield "shapes"
+    elif types.is_time(kind):
+        yield "times of day"
+    elif types.is_timestamp(kind) and kind.unit == "ns":
+        yield "nanoseconds"
+    for at in range(kind.num_fields):
+        yield from _kinds(kind.field(at))
 
 
 def _carrier(field: pa.Field) -> pa.Field:

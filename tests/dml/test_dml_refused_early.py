@@ -9,6 +9,7 @@ from typing import NoReturn
 
 import pyarrow as pa
 import pytest
+from support.raw_log import RawLog, metadata
 
 from dv_maintenance.cli import main
 from dv_maintenance.engine.spark import session as spark_session
@@ -16,6 +17,7 @@ from dv_maintenance.testing.backends import DeltaBackend, PaimonBackend
 from dv_maintenance.testing.delta_builder import DeltaBuilder
 
 SCHEMA = pa.schema([("id", pa.int64()), ("state", pa.string())])
+NULLABLE = {"nullable": True, "metadata": {}}
 STATEMENTS = {
     "delete": ("--where", "id = 1"),
     "keys": ("--keys", "{keys}", "--on", "id"),
@@ -72,6 +74,23 @@ def test_engine_sql(tmp_path: Path, capsys: pytest.CaptureFixture[str], pylance:
         json.dumps({"protocol": {"minReaderVersion": 9, "minWriterVersion": 9}})
     )
     assert "reader version 9" in refused(capsys, "engine-sql", delta, "purge")
+
+
+@pytest.mark.parametrize("words", [("--where", "both.g IS NULL", "--set", "id=1"), ("--set", "both.g=NULL")])
+def test_shapes_beside_nanoseconds(tmp_path: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...]) -> None:
+    """Spark may have the shapes, but never the rest of the struct."""
+    inside = {"g": "geometry(OGC:CRS84)", "at": "timestamp_nanos_ntz"}
+    both = {"type": "struct", "fields": [{"name": name, "type": kind, **NULLABLE} for name, kind in inside.items()]}
+    fields = [{"name": "id", "type": "long", **NULLABLE}, {"name": "both", "type": both, **NULLABLE}]
+    features = ["deletionVectors", "geospatial", "timestampNanos"]
+    versions = {"minReaderVersion": 3, "minWriterVersion": 7}
+    RawLog(tmp_path).commit(
+        0,
+        {"protocol": {**versions, "readerFeatures": features, "writerFeatures": features}},
+        metadata({"type": "struct", "fields": fields}, delta__enableDeletionVectors="true"),
+    )
+    assert "column both" in (said := refused(capsys, "update", str(tmp_path), *words))
+    assert "shapes and nanoseconds" in said
 
 
 @pytest.mark.parametrize("words", [("delete", "--where", " "), ("update", "--set", "state='x'", "--where", "")])
