@@ -14,9 +14,13 @@ import pytest
 from support.raw_log import RawLog, add, metadata
 from support.sessions import cheap
 
+from dv_maintenance.dml.catalyst import demanded_by, shape
 from dv_maintenance.dml.delete import delete
 from dv_maintenance.dml.merge import merge
+from dv_maintenance.dml.operation import row_level
+from dv_maintenance.dml.prune import files_that_may_match
 from dv_maintenance.dml.read import matching_rows
+from dv_maintenance.dml.shapes import shapes_in
 from dv_maintenance.dml.update import update
 from dv_maintenance.errors import RefusedError
 from dv_maintenance.maintenance.read import read
@@ -198,3 +202,12 @@ def test_a_session_without_shapes_is_told_how_to_get_them(session: SparkSession,
     assert update(table, session, {"g": "NULL", "id": "id + 100"}, "id = 0").rows_updated == 1
     assert delete(table, session, "h IS NULL").rows_deleted == 0
     assert rows(table)[100]["h"] == point(0)
+
+
+@pytest.mark.parametrize(("condition", "files"), [("id > 5", 1), ("id > 50", 0), ("g IS NOT NULL AND id > 50", 0)])
+def test_what_else_is_demanded_skips_files(session: SparkSession, table: Table, condition: str, files: int) -> None:
+    update(table, session, {"h": "h"})  # the new file has bounds
+    snapshot, sql = table.snapshot(), f"ST_Srid(in.x) = 4326 AND {condition}"
+    shapes = shapes_in(session, snapshot, [sql])
+    predicate = demanded_by(shapes.shown(shape(session, snapshot.schema)).where(sql))
+    assert files_that_may_match(row_level(table), snapshot, predicate).files.num_rows == files
