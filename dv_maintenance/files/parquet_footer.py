@@ -6,7 +6,7 @@ Field ids are those of parquet.thrift (apache/parquet-format).
 from __future__ import annotations
 
 import base64
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -29,10 +29,10 @@ _ENTRY: Final = b"\x18\x0c" + _ARROW_SCHEMA
 _RENAMED: Final = b"arrow:schema"
 # FileMetaData
 _SCHEMA, _ROW_GROUPS, _KEY_VALUES = 2, 4, 5
-# SchemaElement
+# SchemaElement; the type is also the first field of ColumnMetaData
 _TYPE, _TYPE_LENGTH, _NUM_CHILDREN = 1, 2, 5
-# Type FIXED_LEN_BYTE_ARRAY
-_FIXED: Final = 7
+# Type: INT96, FIXED_LEN_BYTE_ARRAY
+_INT96, _FIXED = 3, 7
 _INT96_BYTES: Final = 12
 # KeyValue
 _KEY: Final = 1
@@ -113,14 +113,42 @@ def framed(footer: bytes) -> bytes:
 
 def with_bytes(footer: Any, leaves: Collection[int]) -> Any:
     """The footer with leaves of INT96 as if they were of 12 bytes, which are stored in the same way."""
-    file = Struct.parse(encoded(footer))
+
+    def as_bytes(element: Struct) -> None:
+        element.replace(_TYPE, number(I32, _FIXED))
+        element.replace(_TYPE_LENGTH, number(I32, _INT96_BYTES))
+
+    def without_bounds(meta: Struct) -> None:
+        meta.replace(_TYPE, number(I32, _FIXED))
+        meta.fields.pop(_STATISTICS, None)
+
+    return parsed(_changed(encoded(footer), leaves, as_bytes, without_bounds))
+
+
+def with_int96(footer: bytes, leaves: Collection[int]) -> bytes:
+    """The footer with leaves of 12 bytes as INT96, which are stored in the same way. Their bounds are left."""
+
+    def as_int96(element: Struct) -> None:
+        element.replace(_TYPE, number(I32, _INT96))
+        element.fields.pop(_TYPE_LENGTH, None)
+
+    return _changed(footer, leaves, as_int96, lambda meta: meta.replace(_TYPE, number(I32, _INT96)))
+
+
+def _changed(
+    footer: bytes,
+    leaves: Collection[int],
+    element_change: Callable[[Struct], None],
+    meta_change: Callable[[Struct], None],
+) -> bytes:
+    """The footer with changed leaves, in the schema and in the metadata of all column chunks."""
+    file = Struct.parse(footer)
     schema, leaf = [], 0
     for data in file.list(_SCHEMA, STRUCT):
         element = Struct.parse(data)
         if not element.integer(_NUM_CHILDREN):
             if leaf in leaves:
-                element.replace(_TYPE, number(I32, _FIXED))
-                element.replace(_TYPE_LENGTH, number(I32, _INT96_BYTES))
+                element_change(element)
             leaf += 1
         schema.append(element.encode())
     file.replace(_SCHEMA, list_of(STRUCT, schema))
@@ -131,14 +159,13 @@ def with_bytes(footer: Any, leaves: Collection[int]) -> Any:
         for at, each in enumerate(group.list(_COLUMNS, STRUCT)):
             chunk = Struct.parse(each)
             if at in leaves and (meta := chunk.struct(_META_DATA)) is not None:
-                meta.replace(_TYPE, number(I32, _FIXED))  # as in SchemaElement
-                meta.fields.pop(_STATISTICS, None)
+                meta_change(meta)
                 chunk.replace(_META_DATA, Value(STRUCT, meta.encode()))
             chunks.append(chunk.encode())
         group.replace(_COLUMNS, list_of(STRUCT, chunks))
         groups.append(group.encode())
     file.replace(_ROW_GROUPS, list_of(STRUCT, groups))
-    return parsed(file.encode())
+    return file.encode()
 
 
 def without_claims(footer: bytes, unbounded: Sequence[Collection[int]], open_ended: Sequence[Collection[int]]) -> bytes:

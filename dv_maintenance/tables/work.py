@@ -171,6 +171,7 @@ class RewriteTask:
         If not, it is only the default: new files get the codec of most of the sources' bytes.
     bytes_have_order : whether the table's readers order bytes as Parquet does, unsigned. If not, columns of bytes get
         no bounds, and no dictionary that readers may take for complete.
+    int96_nanoseconds : whether timestamps of nanoseconds are INT96 in Parquet files, as Paimon has them.
     """
 
     id: str
@@ -184,6 +185,7 @@ class RewriteTask:
     format: str = "parquet"
     compression_required: bool = True
     bytes_have_order: bool = True
+    int96_nanoseconds: bool = False
     file_rows: tuple[int, ...] = ()
 
     def to_json(self) -> dict[str, Any]:

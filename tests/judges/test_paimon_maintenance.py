@@ -11,6 +11,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from paimon_judging import Intruder, in_order, judge_files, judge_rows, opened
 from support.paimon_engine import DV, DV64, EngineConflictError, PaimonEngine, Row
@@ -18,7 +20,8 @@ from test_paimon_reading import NESTED, VALUES
 
 from dv_maintenance.dml.delete import delete
 from dv_maintenance.engine.local import LocalEngine
-from dv_maintenance.errors import ConflictError, RefusedError
+from dv_maintenance.errors import ConflictError
+from dv_maintenance.files.parquet_footer import open_parquet_file, with_bytes
 from dv_maintenance.maintenance.execution.apply import maintain, purge
 from dv_maintenance.maintenance.health import health
 from dv_maintenance.maintenance.planning.policy import Policy
@@ -294,8 +297,8 @@ def test_our_deletes(
     go_on(engine, path, [1000, "a", "new"])
 
 
-def test_our_deletes_beside_what_is_not_written_here(paimon_engine: PaimonEngine, tmp_path: Path) -> None:
-    """Indexes of files, and nanoseconds: a deletion vector touches neither."""
+def test_our_deletes_beside_indexes_of_files(paimon_engine: PaimonEngine, tmp_path: Path) -> None:
+    """And nanoseconds: a deletion vector touches neither."""
     engine, path = paimon_engine, tmp_path / "table"
     indexes = {"file-index.bloom-filter.columns": "id", "file-index.bitmap.columns": "v"}
     columns = {"id": "INT", "v": "STRING", "t": "TIMESTAMP(9)"}
@@ -315,16 +318,70 @@ def test_our_deletes_beside_what_is_not_written_here(paimon_engine: PaimonEngine
     delete(opened(path), LocalEngine(), "id < 40")  # the whole file
     assert len(opened(path).snapshot().files) == 1
     judged()
-    with pytest.raises(RefusedError, match="the column t holds nanoseconds"):
-        purge(opened(path), LocalEngine())
     engine.expire(path)
     assert engine.orphans(path, time.time_ns() // 1_000_000 + HOUR) == []
     judged()
 
 
+NANOS = [-1, 0, 1, -86_400_000_000_005, 1_700_000_000_123_456_789, -86_400_000_000_000, -999_999, -1_500_000, None]
+LOCAL = "TIMESTAMP(9) WITH LOCAL TIME ZONE"
+
+
+def test_nanoseconds_of_parquet_files(paimon_engine: PaimonEngine, tmp_path: Path) -> None:
+    """Paimon stores them in INT96, also before 1970, and other timestamps of the file not."""
+    engine, path = paimon_engine, tmp_path / "table"
+    columns = {"id": "INT", "t": "TIMESTAMP(9)", "z": LOCAL, "a": {"type": "ARRAY", "element": "TIMESTAMP(9)"}}
+    columns |= {"u": "TIMESTAMP(6)", "m": "TIMESTAMP(3)"}
+    engine.create(path, columns, options=DV)
+    rows = [
+        [at, each, None if each is None else each - 10**18, [each, None], -each // 1000 if each else 0, -at * 1000]
+        for at, each in enumerate([when if when is None else when + at for at in range(6) for when in NANOS])
+    ]
+    for start in range(0, len(rows), 18):
+        engine.append(path, rows[start : start + 18])
+    engine.delete(path, lambda row: row["id"] % 3 == 1)
+    before = in_order(judge_rows(engine, path))
+    stored = int96_of(path, "t", "z") - {None}
+    assert purge(opened(path), LocalEngine()).verified
+    assert no_dvs(path)
+    assert in_order(judge_rows(engine, path)) == before
+    # The same bytes as Paimon's.
+    assert int96_of(path, "t", "z") - {None} < stored
+    kinds = [leaf.physical_type for leaf in leaves_of(path)]
+    assert kinds == ["INT32", "INT96", "INT96", "INT96", "INT64", "INT64"]
+    filters = [(kind, name, when) for kind in ("=", ">", "<=") for name in "tz" for when in NANOS if when is not None]
+    filters += [("null", "t"), ("not null", "z"), (">", "u", 0), ("<", "m", -9000), ("=", "z", -1 - 10**18)]
+    answers = engine.ask(path, filters)
+    assert answers == engine.ask(path, filters, all_rows=True)
+    assert len(set(answers)) > 20
+    assert maintain(opened(path), LocalEngine(), Policy(min_input_files=2)).verified
+    assert len(opened(path).snapshot().files) == 1
+    assert in_order(judge_rows(engine, path)) == before
+    assert engine.ask(path, filters) == answers
+    go_on(engine, path, [1000, 1, 2, [3], 4, 5000])
+
+
+def leaves_of(path: Path) -> list[Any]:
+    """Of the first live file."""
+    footer = pq.read_metadata(path / opened(path).snapshot().files["path"][0].as_py())
+    return [footer.schema.column(leaf) for leaf in range(len(footer.schema))]
+
+
+def int96_of(path: Path, *columns: str) -> set[bytes | None]:
+    """What is stored in the live files."""
+    found = set()
+    for name in opened(path).snapshot().files["path"].to_pylist():
+        footer = pq.read_metadata(path / name)
+        leaves = [footer.schema.names.index(each) for each in columns]
+        with open_parquet_file(pa.OSFile(str(path / name)), with_bytes(footer, leaves)) as file:
+            for column in file.read(list(columns)).columns:
+                found |= {*column.to_pylist()}
+    return found
+
+
 def test_nanoseconds_of_orc_files(paimon_engine: PaimonEngine, tmp_path: Path) -> None:
     engine, path = paimon_engine, tmp_path / "table"
-    columns = {"id": "INT", "t": "TIMESTAMP(9)", "z": "TIMESTAMP(9) WITH LOCAL TIME ZONE"}
+    columns = {"id": "INT", "t": "TIMESTAMP(9)", "z": LOCAL}
     exact = {"file.format": "orc", "orc.timestamp-ltz.legacy.type": "false"}
     engine.create(path, columns, options=DV | exact)
     base = 1_700_000_000_123_456_789
@@ -339,15 +396,18 @@ def test_nanoseconds_of_orc_files(paimon_engine: PaimonEngine, tmp_path: Path) -
     answers = engine.ask(path, filters)
     assert answers == engine.ask(path, filters, all_rows=True)
     assert answers[0].startswith("1 rows")
-    # Files of Parquet become files of ORC, to the nanosecond.
-    engine.alter(path, ("option", "file.format", "parquet"))
-    engine.append(path, [(n, base + n, base) for n in range(100, 110)])
-    engine.delete(path, lambda row: row["id"] in {5, 102})
-    engine.alter(path, ("option", "file.format", "orc"))
-    before = in_order(engine.rows(path))
-    assert purge(opened(path), LocalEngine()).verified
-    assert no_dvs(path)
-    assert in_order(engine.rows(path)) == before
+    # From one format into the other, and back.
+    for written, other in (("parquet", "orc"), ("orc", "parquet")):
+        engine.alter(path, ("option", "file.format", written))
+        engine.append(path, [(n, base + n, base) for n in range(100, 110)])
+        engine.delete(path, lambda row: row["id"] in {5, 102})
+        engine.alter(path, ("option", "file.format", other))
+        before = in_order(engine.rows(path))
+        assert maintain(opened(path), LocalEngine(), Policy(min_input_files=2)).verified
+        names = opened(path).snapshot().files["file_name"].to_pylist()
+        assert [name.rpartition(".")[2] for name in names] == [other]
+        assert in_order(engine.rows(path)) == before
+        assert engine.ask(path, filters) == engine.ask(path, filters, all_rows=True)
 
 
 def delete_race(engine: PaimonEngine, spark: SparkSession, folder: Path, intruder: Intruder, what: str, at: int) -> int:

@@ -424,7 +424,12 @@ def test_paimon_refuses_what_is_refused_here(paimon_engine: PaimonEngine, tmp_pa
     assert len(theirs) == 2
     assert len(waste & theirs) == 1, "it is the other table's"
     errors = []
-    for name, kind, codec in (("a.b", "INT", "zstd"), ("v", "VARIANT", "zstd"), ("b", "INT", "lz4")):
+    for name, kind, codec in (
+        ("a.b", "INT", "zstd"),
+        ("v", "VARIANT", "zstd"),
+        ("n", "TIMESTAMP(9)", "zstd"),
+        ("b", "INT", "lz4"),
+    ):
         avro = tmp_path / f"avro {name}"
         engine.create(avro, {"id": "INT", name: kind}, options=DV)
         set_options(avro, {"file.format": "avro", "file.compression": codec})
@@ -435,9 +440,8 @@ def test_paimon_refuses_what_is_refused_here(paimon_engine: PaimonEngine, tmp_pa
     as_the_page_says(
         "Paimon",
         {
-            "new [Avro files](paimon.md#avro) of variants, of names that Avro does not take, or with other codecs": (
-                " ".join(errors)
-            ),
+            "new [Avro files](paimon.md#avro) of variants, of nanoseconds, of names that Avro does not take, or with "
+            "other codecs": " ".join(errors),
             "rewrites of append tables in buckets": "",
             "delete without `deletion-vectors.enabled`, or in buckets": "",
             "rewrites of files from before row tracking": str(untracked.value),

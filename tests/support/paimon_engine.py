@@ -340,9 +340,19 @@ def plain_rows(table: pa.Table) -> list[Row]:
 
 def _listed(column: pa.ChunkedArray) -> list[Any]:
     """Python has no nanoseconds."""
-    exact = pa.types.is_timestamp(column.type) and column.type.unit == "ns"
-    found: list[Any] = (column.cast(pa.int64()) if exact else column).to_pylist()
+    found: list[Any] = column.cast(_numbered(column.type)).to_pylist()
     return found
+
+
+def _numbered(type: pa.DataType) -> pa.DataType:
+    """The type with numbers for nanoseconds."""
+    if pa.types.is_struct(type):
+        return pa.struct([each.with_type(_numbered(each.type)) for each in type])
+    if pa.types.is_list(type):
+        return pa.list_(type.value_field.with_type(_numbered(type.value_type)))
+    if pa.types.is_map(type):
+        return pa.map_(type.key_field, type.item_field.with_type(_numbered(type.item_type)))
+    return pa.int64() if pa.types.is_timestamp(type) and type.unit == "ns" else type
 
 
 def _plain_typed(value: Any, type: pa.DataType) -> Any:

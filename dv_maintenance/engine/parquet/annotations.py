@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyarrow import types
 
+from dv_maintenance.engine.parquet.int96 import is_marked
+from dv_maintenance.files.parquet_footer import with_int96
 from dv_maintenance.files.thrift_compact import BINARY, I32, STRUCT, Struct, Value, list_of
 from dv_maintenance.files.varint import varint, zigzag
 from dv_maintenance.tables.model import LOGICAL, SHAPES
@@ -35,9 +37,11 @@ _EDGES: Final = ("spherical", "vincenty", "thomas", "andoyer", "karney")
 
 def annotated(footer: bytes, schema: pa.Schema) -> bytes:
     """The footer of a file that Arrow wrote with this schema, with the annotations that its fields ask for
-    (``model.LOGICAL``, ``model.SHAPES``).
+    (``model.LOGICAL``, ``model.SHAPES``), and INT96 where they are so marked.
     """
     wanted = [_annotation({} if each is None else each.metadata or {}) for each in _elements(schema)]
+    if int96 := leaves_of_int96(schema):
+        footer = with_int96(footer, int96)
     if not any(wanted):
         return footer
     file = Struct.parse(footer)
@@ -51,8 +55,16 @@ def annotated(footer: bytes, schema: pa.Schema) -> bytes:
 
 def leaves_of_shapes(schema: pa.Schema) -> set[int]:
     """The leaves of Parquet's schema that hold shapes, whose bytes have no order."""
-    leaves = [each for each in _elements(schema) if each is not None and not types.is_nested(each.type)]
-    return {at for at, leaf in enumerate(leaves) if SHAPES in (leaf.metadata or {})}
+    return {at for at, leaf in enumerate(_leaves(schema)) if SHAPES in (leaf.metadata or {})}
+
+
+def leaves_of_int96(schema: pa.Schema) -> set[int]:
+    """The leaves of Parquet's schema that are INT96, see ``int96.marked``. Their bytes have no order either."""
+    return {at for at, leaf in enumerate(_leaves(schema)) if is_marked(leaf)}
+
+
+def _leaves(schema: pa.Schema) -> list[pa.Field]:
+    return [each for each in _elements(schema) if each is not None and not types.is_nested(each.type)]
 
 
 def _elements(fields: Any) -> Iterator[pa.Field | None]:

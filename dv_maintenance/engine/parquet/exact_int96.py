@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
 import pyarrow as pa
 from pyarrow import types
 
+from dv_maintenance.engine.parquet.int96 import nanoseconds, with_leaves
 from dv_maintenance.engine.parquet.projection import leaf_count
 from dv_maintenance.errors import RefusedError
 from dv_maintenance.files.parquet_footer import open_parquet_file, with_bytes
@@ -22,11 +22,6 @@ if TYPE_CHECKING:
     from dv_maintenance.engine.parquet.projection import Projection
 
 _LEAVE_OUT: Final = Remedy("leave the column out with {}, or read the table with its own engine", (setting("columns"),))
-_STORED: Final = np.dtype([("nanos", "<i8"), ("day", "<i4")])
-_EPOCH: Final = 2_440_588  # the Julian day of 1970-01-01
-_DAY: Final = 86_400
-_SECOND: Final = 1_000_000_000
-_MOST: Final = (1 << 63) // _SECOND - 1  # seconds
 
 
 class ExactTimes:
@@ -65,7 +60,7 @@ class ExactTimes:
     def _read(self, stored: pa.Field, leaves: Sequence[int]) -> pa.Array:
         table = self._opened.reader.read_row_group(self._group, column_indices=list(leaves))
         try:
-            return _exact(pa.concat_arrays(table.column(0).chunks), stored.type)
+            return with_leaves(pa.concat_arrays(table.column(0).chunks), stored.type, _exact)
         except OverflowError as error:
             raise RefusedError(
                 f"column {stored.name} holds a timestamp with nanoseconds before 1677 or after 2262, for which Arrow "
@@ -74,37 +69,9 @@ class ExactTimes:
             ) from error
 
 
-def _exact(array: pa.Array, stored: pa.DataType) -> pa.Array:
-    """The array with timestamps instead of their bytes. ``stored``: its type with timestamps of any unit."""
-    kind, mask = array.type, array.is_null() if array.null_count else None
-    if types.is_timestamp(stored):
-        return _nanoseconds(array) if types.is_fixed_size_binary(kind) else array
-    if types.is_struct(kind):
-        inner = [_exact(array.field(at), stored.field(at).type) for at in range(kind.num_fields)]
-        fields = [field.with_type(each.type) for field, each in zip(kind, inner, strict=True)]
-        return pa.StructArray.from_arrays(inner, fields=fields, mask=mask)
-    if types.is_map(kind):
-        keys, items = _exact(array.keys, stored.key_type), _exact(array.items, stored.item_type)
-        found = pa.map_(kind.key_field.with_type(keys.type), kind.item_field.with_type(items.type))
-        return pa.MapArray.from_arrays(array.offsets, keys, items, type=found, mask=mask)
-    if types.is_list(kind):
-        values = _exact(array.values, stored.value_type)
-        found = pa.list_(kind.value_field.with_type(values.type))
-        return pa.ListArray.from_arrays(array.offsets, values, type=found, mask=mask)
-    return array
-
-
-def _nanoseconds(array: pa.FixedSizeBinaryArray) -> pa.Array:
-    """Raises OverflowError: one is out of range."""
-    count = len(array)
-    stored = np.frombuffer(array.buffers()[1] or b"", _STORED, count, _STORED.itemsize * array.offset)
-    seconds, fraction = np.divmod(stored["nanos"], _SECOND)
-    seconds = seconds + (stored["day"].astype(np.int64) - _EPOCH) * _DAY
-    seconds[~array.is_valid().to_numpy(zero_copy_only=False)] = 0
-    if (np.abs(seconds) > _MOST).any():
-        raise OverflowError
-    validity = array.is_valid().buffers()[1] if array.null_count else None
-    return pa.Array.from_buffers(pa.timestamp("ns"), count, [validity, pa.py_buffer(seconds * _SECOND + fraction)])
+def _exact(leaf: pa.Array, stored: pa.DataType) -> pa.Array:
+    """Timestamps instead of their bytes. Raises OverflowError."""
+    return nanoseconds(leaf) if types.is_timestamp(stored) and types.is_fixed_size_binary(leaf.type) else leaf
 
 
 def _columns(footer: Any, stored: pa.Schema, projection: Projection) -> dict[int, tuple[int, ...]]:

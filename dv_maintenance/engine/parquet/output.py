@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dv_maintenance.engine.parquet.annotations import annotated, leaves_of_shapes
+from dv_maintenance.engine.parquet.annotations import annotated, leaves_of_int96, leaves_of_shapes
 from dv_maintenance.engine.parquet.copier import CopySource, copy_group
 from dv_maintenance.engine.parquet.dictionaries import all_dictionaries, decoded, merged
 from dv_maintenance.engine.parquet.layout import canonical
 from dv_maintenance.engine.parquet.special_floats import SpecialFloats
-from dv_maintenance.files.parquet_footer import MAGIC, encoded, framed, parsed, without_claims
+from dv_maintenance.files.parquet_footer import MAGIC, encoded, framed, parsed, with_int96, without_claims
 from dv_maintenance.files.parquet_groups import Footer, composed
 
 if TYPE_CHECKING:
@@ -173,6 +173,7 @@ class ParquetOutput:
         if self._writer is None and not self._parts:
             self._begin()
         by_arrow = not self._parts
+        int96 = leaves_of_int96(self._schema)
         if by_arrow and keys:
             self._writer.add_key_value_metadata(keys)
         self._end()
@@ -183,8 +184,9 @@ class ParquetOutput:
             by_arrow = stored is written
         else:
             stored = composed(self._own_layout().template, self._groups(), keys or {})
+            stored = with_int96(stored, int96) if int96 else stored
             footer = parsed(stored)
-        shapes = leaves_of_shapes(self._schema)
+        shapes = leaves_of_shapes(self._schema) | int96
         unordered = [
             shapes if group in self._copied else shapes | self._unordered(footer) for group in range(self.groups)
         ]

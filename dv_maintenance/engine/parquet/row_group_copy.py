@@ -23,7 +23,7 @@ from dv_maintenance.engine.parquet.copier import CopySource
 from dv_maintenance.engine.parquet.layout import Layouts
 from dv_maintenance.engine.parquet.projection import leaf_count
 from dv_maintenance.engine.parquet.special_floats import SpecialFloats, Specials
-from dv_maintenance.engine.stats import ChunkStats, locate
+from dv_maintenance.engine.stats import ChunkStats, has_order, locate
 from dv_maintenance.errors import DamagedTableError
 from dv_maintenance.files.parquet_footer import footer_bytes
 from dv_maintenance.files.parquet_groups import Footer
@@ -290,7 +290,7 @@ class Copies:
         """Whether the metadata has the statistics of a leaf as we report them."""
         chunk = metadata.column(column.leaf)
         stats = chunk.statistics if chunk.is_stats_set else None
-        if stats is None or not stats.has_null_count or chunk.physical_type == "INT96":
+        if stats is None or not stats.has_null_count or (chunk.physical_type == "INT96" and has_order(column.type)):
             return False
         return group.parts[column.leaf].exact and (self.writer.counts or len(column.name) == 1)
 

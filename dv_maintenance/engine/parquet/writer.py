@@ -1,7 +1,8 @@
 """A new Parquet file, a row group at a time.
 
 The layout is that of Spark and Delta's other writers, which every reader knows: all fields optional, timestamps as
-INT64 microseconds, field ids if the schema has them, no Arrow schema beside Parquet's own.
+INT64 microseconds (nanoseconds: as the task says), field ids if the schema has them, no Arrow schema beside Parquet's
+own.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from dv_maintenance.engine.parquet.calendars import PROLEPTIC, CalendarKeys, rea
 from dv_maintenance.engine.parquet.codecs import codec_options
 from dv_maintenance.engine.parquet.dictionaries import decoded_bytes, repetitive_texts
 from dv_maintenance.engine.parquet.footer import dictionary_pays
+from dv_maintenance.engine.parquet.int96 import marked, stored_batch
 from dv_maintenance.engine.parquet.output import ParquetOutput
 from dv_maintenance.engine.parquet.proof import check_copies
 from dv_maintenance.engine.parquet.reader import SourceReader
@@ -65,6 +67,8 @@ class ParquetFiles:
     def __init__(
         self, task: RewriteTask, schema: pa.Schema, storage: Storage, threads: Callable[[], int] = lambda: 1
     ) -> None:
+        if task.int96_nanoseconds:
+            schema = marked(schema)
         self.task, self.schema, self.storage, self.threads = task, schema, storage, threads
         self.readers_use_keys = readers_use_keys(task.scan)
         self.codec, self.suffix = _codec(task.compression)
@@ -158,6 +162,8 @@ class ParquetFile:
 
     def add(self, batch: pa.RecordBatch) -> bool:
         """See ``protocols.NewFile``."""
+        if self._files.task.int96_nanoseconds:
+            batch = stored_batch(batch, self._files.schema)
         self._stats.add(batch)
         self._pending.append(batch)
         self._pending_bytes += decoded_bytes(batch)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 import sys
 from collections.abc import Callable
 from datetime import UTC, date, datetime, time
@@ -26,9 +27,15 @@ from support.releases import needs_orc_timestamps, skip_without_orc_timestamps
 
 from dv_maintenance.dml.delete import delete
 from dv_maintenance.engine.avro import reader as avro_file
+from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.engine.orc import reader as orc_file
 from dv_maintenance.engine.orc.near_epoch import zone_of
+from dv_maintenance.engine.parquet.int96 import as_bytes, marked, nanoseconds, stored_batch
+from dv_maintenance.engine.parquet.output import ParquetOutput
 from dv_maintenance.errors import DamagedTableError, RefusedError
+from dv_maintenance.files.parquet_footer import footer_bytes
+from dv_maintenance.files.parquet_groups import Footer
+from dv_maintenance.maintenance.execution.apply import purge
 from dv_maintenance.maintenance.read import read
 from dv_maintenance.tables import open_table
 from dv_maintenance.tables.paimon.rows.types import arrow_type, parse_type
@@ -423,3 +430,66 @@ def test_a_format_that_is_not_known(tmp_path: Path) -> None:
     table.append([{"id": 1, "v": "x"}], suffix=".lance")
     with pytest.raises(RefusedError, match="is not a Parquet, ORC or Avro file"):
         rows(table)
+
+
+@pytest.mark.parametrize("copied", [False, True])
+def test_nanoseconds_in_new_parquet_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, copied: bool) -> None:
+    """In INT96 as Paimon writes it, bytes and all; row groups that Paimon wrote are copied beside them."""
+    nanos = "TIMESTAMP(9)"
+    row = {"type": "ROW", "fields": [{"id": 90, "name": "t", "type": nanos}]}
+    columns = {"id": "INT", "u": "TIMESTAMP(6)", "t": nanos, "l": {"type": "ARRAY", "element": row}, "r": row}
+    columns |= {"m": {"type": "MAP", "key": "INT", "value": nanos}}
+    table = PaimonWriter(tmp_path / "t", columns)
+    rows_of = 110_000 if copied else 100
+    step = 10**18 // rows_of * 4
+    times = [None if at % 7 == 0 else (at - rows_of // 2) * step + at for at in range(rows_of)]
+    fields = {name: arrow_type(parse_type(kind)) for name, kind in columns.items()}
+    values = {
+        "id": pa.array(range(rows_of), pa.int32()),
+        "u": pa.array([0] * rows_of, fields["u"]),
+        "t": pa.array(times, fields["t"]),
+        "l": pa.array([None if each is None else [None, {"t": each}] for each in times], fields["l"]),
+        "r": pa.array([None if at % 5 == 1 else {"t": each} for at, each in enumerate(times)], fields["r"]),
+        "m": pa.array([[(1, each)] if at % 3 else None for at, each in enumerate(times)], fields["m"]),
+    }
+    found = pa.table(values)
+    stored = marked(found.schema)
+
+    def write(_: pa.Table, path: Path) -> None:
+        with path.open("wb") as sink:
+            output = ParquetOutput(sink, stored, store_schema=False, compression="zstd")
+            for batch in found.combine_chunks().to_batches():
+                output.write([stored_batch(batch, stored)])
+            output.write([stored_batch(batch.slice(3, 7), stored)])
+            output.close()
+
+    file = table.append([dict.fromkeys(columns)] * (rows_of + 7), write=write)
+    table.delete({file: [rows_of + 1]})
+    expected = pa.concat_tables([found, found[3:4], found[5:10]])
+    copies: list[Any] = []
+    copy = ParquetOutput.copy
+    monkeypatch.setattr(ParquetOutput, "copy", lambda self, wanted: copies.append(wanted) or copy(self, wanted))
+    assert purge(open_table(str(table.path)), LocalEngine()).verified
+    assert len(copies) == copied
+    _, batches = read(open_table(str(table.path)))
+    assert pa.Table.from_batches(batches).cast(expected.schema) == expected
+    (path,) = open_table(str(table.path)).snapshot().files["path"].to_pylist()
+    footer = pq.read_metadata(table.path / path)
+    kinds = [footer.schema.column(leaf).physical_type for leaf in range(len(footer.schema))]
+    assert kinds == ["INT32", "INT64", "INT96", "INT96", "INT96", "INT32", "INT96"]
+    group = footer.row_group(footer.num_row_groups - 1)
+    file = pa.OSFile(str(table.path / path))
+    written = Footer(footer_bytes(file) or b"", file.size()).group(footer.num_row_groups - 1)
+    assert [part.column_index is None for part in written.parts] == [kind == "INT96" for kind in kinds]
+    assert group.column(2).statistics.null_count == expected["t"][-group.num_rows :].null_count
+
+
+@pytest.mark.parametrize(
+    ("time", "nanos", "day"),
+    [(0, 0, 0), (1, 1, 0), (-1, -1, 0), (-86_399_999_999_998, 2, -1), (-86_400_000_000_001, -1, -1)],
+)
+def test_int96_as_java_divides(time: int, nanos: int, day: int) -> None:
+    """Milliseconds are rounded down, and the day is then cut towards zero."""
+    (stored,) = as_bytes(pa.array([time], pa.timestamp("ns"))).to_pylist()
+    assert struct.unpack("<qi", stored) == (nanos, 2_440_588 + day)
+    assert nanoseconds(pa.array([None, stored], pa.binary(12)))[1].value == time

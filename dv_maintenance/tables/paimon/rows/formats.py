@@ -135,7 +135,7 @@ def why_not_written(snapshot: PaimonSnapshot, kind: str | None = None) -> Iterat
 def _unwritten(type: DataType, kind: str) -> str | None:
     if type.root == "VARIANT" and kind != "parquet":
         return "variants in files other than Parquet"
-    if type.root.startswith("TIMESTAMP") and type.precision > _MICROS and kind != "orc":
+    if type.root.startswith("TIMESTAMP") and type.precision > _MICROS and kind == "avro":
         return "nanoseconds"
     return "blobs" if type.root == "BLOB" else None
 
@@ -186,7 +186,7 @@ def other_codec(snapshot: PaimonSnapshot) -> str:
 
 
 def check_values(snapshot: PaimonSnapshot, sources: Sequence[str]) -> None:
-    """Refuse to move rows if values would change: nanoseconds of files that are not ORC, and see check_instants.
+    """Refuse to move rows if values would change: nanoseconds of Avro files, which have none, and see check_instants.
 
     sources : formats of the files to rewrite.
 

@@ -104,6 +104,7 @@ def rewrite_tasks(
             # Paimon skips row groups by unsigned bounds, but compares the bytes of rows as signed. So a filter may
             # select rows of a row group that its bounds would skip. A purge may remove the only row that prevents this.
             bytes_have_order=False,
+            int96_nanoseconds=True,
         )
         tasks.append(task)
     return tasks
