@@ -440,8 +440,9 @@ def test_paimon_refuses_what_is_refused_here(paimon_engine: PaimonEngine, tmp_pa
     as_the_page_says(
         "Paimon",
         {
-            "new [Avro files](paimon.md#avro) of variants, of nanoseconds, of names that Avro does not take, or with "
-            "other codecs": " ".join(errors),
+            "new [Avro files](paimon.md#avro) of variants, nanoseconds, names that Avro does not take, or other codecs": (
+                " ".join(errors)
+            ),
             "rewrites of append tables in buckets": "",
             "delete without `deletion-vectors.enabled`, or in buckets": "",
             "rewrites of files from before row tracking": str(untracked.value),
