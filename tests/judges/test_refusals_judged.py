@@ -440,7 +440,7 @@ def test_paimon_refuses_what_is_refused_here(paimon_engine: PaimonEngine, tmp_pa
     as_the_page_says(
         "Paimon",
         {
-            "new [Avro files](paimon.md#avro) of variants, nanoseconds, names that Avro does not take, or other codecs": (
+            "new [Avro files](paimon.md#avro) of variants, nanoseconds, names that Avro does not take, other codecs": (
                 " ".join(errors)
             ),
             "rewrites of append tables in buckets": "",
