@@ -19,6 +19,7 @@ from pypaimon.globalindex.create_global_index import GlobalIndexBuilder
 from pypaimon.globalindex.lumina.lumina_index_meta import LuminaIndexMeta
 from pypaimon.globalindex.lumina.lumina_vector_global_index_reader import LUMINA_IDENTIFIERS
 from pypaimon.globalindex.result_entry import ResultEntry
+from pypaimon.table.row.blob import BlobDescriptor, BlobViewStruct, VideoFrameDescriptor
 from pypaimon.table.row.offset_row import OffsetRow
 
 
@@ -180,19 +181,48 @@ def _commit(builder: Any, messages: Any) -> None:
 
 
 def _type(kind: str) -> pa.DataType:
-    """``float[3]`` is a vector of three floats."""
+    """``float[3]`` is a vector of three floats; ``blobs`` an array of blobs, and ``named blobs`` a map of these."""
+    if kind.endswith("blobs"):
+        return pa.map_(pa.string(), pa.large_binary()) if kind.startswith("named") else pa.list_(pa.large_binary())
     element, bracket, length = kind.removesuffix("]").partition("[")
     found = pa.type_for_alias(element)
     return pa.list_(found, int(length)) if bracket else found
 
 
 def _with_bytes(row: dict[str, Any], schema: pa.Schema) -> dict[str, Any]:
-    binary = [field.name for field in schema if pa.types.is_large_binary(field.type)]
-    return {**row, **{name: None if row[name] is None else row[name].encode() for name in binary}}
+    return {**row, **{field.name: _bytes(row[field.name], field.type) for field in schema}}
+
+
+def _bytes(value: Any, kind: pa.DataType) -> Any:
+    """With bytes for the texts in columns of blobs, and for lists, which are the parts of what describes a blob: where
+    it is, and of a video also the frame; or the table, the column and the row.
+    """
+    if value is None or not (pa.types.is_large_binary(kind) or pa.types.is_nested(kind)):
+        return value
+    if pa.types.is_map(kind):
+        return [(key, _bytes(each, kind.item_type)) for key, each in value]
+    if pa.types.is_nested(kind):
+        return [_bytes(each, kind.value_type) for each in value]
+    if isinstance(value, str):
+        return value.encode()
+    if value[0].startswith("file:"):
+        return (BlobDescriptor(*value) if len(value) == 3 else VideoFrameDescriptor(*value, -1, 0)).serialize()
+    return BlobViewStruct(*value).serialize()
 
 
 def _plain(value: Any) -> Any:
-    return value.decode() if isinstance(value, bytes) else value
+    """Of bytes that describe a blob: the bytes that it names, for a frame of a video with its number."""
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    if not isinstance(value, bytes):
+        return value
+    place = BlobDescriptor.parse_if_serialized(value)
+    if place is None:
+        return value.decode()
+    with open(place.uri.removeprefix("file:").replace("//", "/"), "rb") as file:
+        file.seek(place.offset)
+        text = file.read(place.length).decode()
+    return [text, place.frame_index] if isinstance(place, VideoFrameDescriptor) else [text]
 
 
 def main() -> None:

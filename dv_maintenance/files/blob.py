@@ -20,6 +20,7 @@ from dv_maintenance.files.varint import MAX_BYTES, varint, zigzag
 
 if TYPE_CHECKING:
     import numpy.typing as npt
+    import pyarrow as pa
 
     Longs = npt.NDArray[np.int64]
 
@@ -32,6 +33,7 @@ _VERSION: Final = 1
 _FOOTER: Final = 5
 _AROUND: Final = 16  # bytes of a record besides its value
 _BITS: Final = 7
+_CHUNK: Final = 16 << 20
 
 
 def read_lengths(size: int, read: Callable[[int, int], bytes]) -> Longs:
@@ -58,15 +60,54 @@ def read_lengths(size: int, read: Callable[[int, int], bytes]) -> Longs:
     data = read(body, length) if body >= 0 and length else b""
     if len(data) != length:
         raise DamagedTableError("its index is longer than the file")
-    lengths = np.cumsum(_numbers(data))
+    lengths = delta_varints(data)
     stored = lengths[lengths >= 0]
     if (lengths < PLACEHOLDER).any() or (stored < _AROUND).any() or int(stored.sum()) != body:
         raise DamagedTableError("its index does not fit its records")
     return lengths
 
 
+def cut(file: pa.NativeFile, rows: range, of: int, sink: Any) -> None:
+    """Write the records of some rows as a file of their own, as they are, with what stands for null and for the value
+    of an older file.
+
+    of : how many rows the file has.
+
+    Raises
+    ------
+    DamagedTableError, UnsupportedFeatureError : as :func:`read_lengths`, or it has another number of rows.
+    """
+    lengths = read_lengths(file.size(), lambda at, count: file.read_at(count, at))
+    if len(lengths) != of:
+        raise DamagedTableError(f"it has {len(lengths)} rows, not {of}")
+    kept = lengths[rows.start : rows.stop]
+    begin = int(offsets(lengths)[rows.start])
+    copy_bytes(file, range(begin, begin + int(kept[kept > 0].sum())), sink)
+    sink.write(index_of(kept.tolist()))
+
+
+def copy_bytes(file: pa.NativeFile, wanted: range, sink: Any) -> None:
+    """Write some bytes of a file. Raises DamagedTableError: it ends before them."""
+    for at in range(wanted.start, wanted.stop, _CHUNK):
+        data = file.read_at(min(_CHUNK, wanted.stop - at), at)
+        if len(data) < min(_CHUNK, wanted.stop - at):
+            raise DamagedTableError("it is shorter than its index says")
+        sink.write(data)
+
+
+def delta_varints(data: bytes) -> Longs:
+    """The numbers of a sequence of differences, zigzag numbers of 7 bits a byte, the lowest first. Raises
+    DamagedTableError.
+    """
+    return np.cumsum(_numbers(data))
+
+
+def delta_varint_bytes(numbers: Sequence[int]) -> bytes:
+    """Undoes :func:`delta_varints`."""
+    return b"".join(varint(zigzag(after - before)) for before, after in pairwise([0, *numbers]))
+
+
 def _numbers(data: bytes) -> Longs:
-    """Zigzag numbers of 7 bits a byte, the lowest first."""
     octets = np.frombuffer(data, np.uint8)
     ends = np.flatnonzero(octets < 1 << _BITS)
     if not len(octets):
@@ -103,6 +144,5 @@ def index_of(lengths: Sequence[int]) -> bytes:
     >>> index_of([20, NULL, 20]).hex()
     '28292a0300000001'
     """
-    steps = [after - before for before, after in pairwise([0, *lengths])]
-    found = b"".join(varint(zigzag(step)) for step in steps)
+    found = delta_varint_bytes(lengths)
     return found + len(found).to_bytes(4, "little") + bytes([_VERSION])

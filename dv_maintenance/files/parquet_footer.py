@@ -23,10 +23,10 @@ _ENCRYPTED: Final = b"PARE"
 _END: Final = 8  # the footer's length, and the magic
 _TAIL: Final = 64 << 10
 
-_ARROW_SCHEMA: Final = b"ARROW:schema"
+ARROW_SCHEMA: Final = b"ARROW:schema"
 # The first field of a struct, a text of 12 bytes: the key, as every writer encodes it.
-_ENTRY: Final = b"\x18\x0c" + _ARROW_SCHEMA
-_RENAMED: Final = b"arrow:schema"
+_ENTRY: Final = b"\x18\x0c" + ARROW_SCHEMA
+RENAMED: Final = b"arrow:schema"
 # FileMetaData
 _SCHEMA, _ROW_GROUPS, _KEY_VALUES = 2, 4, 5
 # SchemaElement; the type is also the first field of ColumnMetaData
@@ -76,7 +76,7 @@ def read_footer(file: pa.NativeFile) -> Any:
 
         return pq.ParquetFile(file).metadata  # raises with the reason
     try:
-        found = parsed(data) if _ARROW_SCHEMA not in data else _without_arrow_schema(data)
+        found = parsed(data) if ARROW_SCHEMA not in data else _without_arrow_schema(data)
         cut = check_footer(data, found)
         if any(cut):
             found = parsed(without_claims(data, cut, [set()] * len(cut)))
@@ -87,7 +87,7 @@ def read_footer(file: pa.NativeFile) -> Any:
 
 def has_damaged_arrow_schema(footer: Any) -> bool:
     """Whether the file has an Arrow schema that nobody can decode. ``footer``: the result of :func:`read_footer`."""
-    text = (footer.metadata or {}).get(_RENAMED)
+    text = (footer.metadata or {}).get(RENAMED)
     try:
         if text is not None:
             pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text, validate=True)))
@@ -228,13 +228,13 @@ def _with_key_renamed(footer: bytes) -> Any:
     """The footer with the key of its Arrow schema overwritten by one that Arrow ignores; ``None`` if these bytes may
     have another meaning. Parsing a footer of 1,000 column chunks instead would take a hundred times as long.
     """
-    if footer.count(_ENTRY) != 1 or _RENAMED in footer:
+    if footer.count(_ENTRY) != 1 or RENAMED in footer:
         return None
     try:
-        found = parsed(footer.replace(_ENTRY, _ENTRY[:2] + _RENAMED))
+        found = parsed(footer.replace(_ENTRY, _ENTRY[:2] + RENAMED))
     except pa.ArrowException:
         return None
-    return found if _RENAMED in (found.metadata or {}) else None
+    return found if RENAMED in (found.metadata or {}) else None
 
 
 def parsed(footer: bytes) -> Any:
@@ -259,7 +259,7 @@ def _with_key_removed(footer: bytes) -> bytes:
     # A signed footer is followed by its signature.
     file, end = Struct.parse_first(footer)
     pairs = file.list(_KEY_VALUES, STRUCT)
-    kept = [pair for pair in pairs if _key(pair) != _ARROW_SCHEMA]
+    kept = [pair for pair in pairs if _key(pair) != ARROW_SCHEMA]
     if len(kept) == len(pairs):
         return footer
     if kept:

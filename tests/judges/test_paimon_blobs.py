@@ -4,6 +4,7 @@ blobs: ``test_paimon_python`` has these.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from paimon_judging import ALL_DELETED_FILES, in_order, judge_rows, opened, our_
 from pypaimon_judge import PyPaimon
 from support.paimon_engine import DV, EngineError, PaimonEngine
 
+from dv_maintenance.dml.delete import delete
 from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.maintenance.execution.apply import purge
 from dv_maintenance.maintenance.health import health
@@ -50,6 +52,13 @@ def test_blobs_that_were_cut(paimon_engine: PaimonEngine, pypaimon: PyPaimon, tm
     assert in_order(engine.rows(path)) == in_order(before)
 
 
+def with_vectors(path: Path) -> None:
+    """Give a table the option for deletion vectors."""
+    (schema,) = (path / "schema").glob("schema-*")
+    schema.write_text(re.sub(r'"x" *: *"y"', '"deletion-vectors.enabled": "true"', schema.read_text()))
+    assert "deletion-vectors" in schema.read_text()
+
+
 def without_vectors(path: Path) -> None:
     """Take the option from a table."""
     (schema,) = (path / "schema").glob("schema-*")
@@ -86,6 +95,30 @@ def test_files_beside_a_gap_are_never_merged(
 def ids(engine: PaimonEngine, path: Path) -> dict[int, int]:
     """By row id."""
     return {row["_ROW_ID"]: row["id"] for row in engine.rows(path, lineage=True)}
+
+
+def test_vectors_that_were_cut(paimon_engine: PaimonEngine, tmp_path: Path) -> None:
+    """In Avro, as its engine in Java has them in files of their own."""
+    engine, path = paimon_engine, tmp_path / "t"
+    columns = {"id": "INT", "v": vector("FLOAT", 3), "w": vector("BIGINT", 2)}
+    engine.create(path, columns, options=EVOLVING | {"vector.file.format": "avro", "x": "y"})
+    for first in (0, 500):
+        rows = [(n, [0.5, float("nan"), float(n)], None if n % 2 else [n, 2]) for n in range(first, first + 500)]
+        engine.append(path, rows)
+    was = ids(engine, path)
+    with_vectors(path)
+    gone = {0, 1, 77, 499, 500, 740}
+    delete(opened(path), LocalEngine(), f"id IN ({', '.join(map(str, gone))})")
+    assert purge(opened(path), LocalEngine()).verified
+    assert not opened(path).snapshot().index.dvs
+    vectors = [row for row in opened(path).snapshot().parts.to_pylist() if row["file_name"].endswith(".vector.avro")]
+    ranges = [(2, 75), (78, 421), (501, 239), (741, 259)]
+    assert sorted((row["first_row_id"], row["physical_rows"]) for row in vectors) == ranges
+    without_vectors(path)
+    assert len(judge_rows(engine, path)) == 994
+    assert ids(engine, path) == {key: value for key, value in was.items() if key not in gone}
+    engine.append(path, rows)
+    assert len(judge_rows(engine, path)) == 1494
 
 
 def test_vectors(paimon_engine: PaimonEngine, tmp_path: Path) -> None:

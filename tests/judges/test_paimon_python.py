@@ -194,6 +194,84 @@ def test_blobs_are_cut(pypaimon: PyPaimon, path: Path, least: str | None) -> Non
     same(pypaimon("rows", path, columns=names), before)
 
 
+# Where the blobs of a row are, and the option that says so.
+DESCRIBED = {
+    "blobs": {},
+    "named blobs": {},
+    "as-descriptor": {"blob-as-descriptor": "true"},
+    "descriptor": {"blob-descriptor-field": "pic"},
+    "descriptor-read": {"blob-descriptor-field": "pic", "blob-as-descriptor": "true"},
+    "orc": {"blob.stored-descriptor-fields": "pic", "file.format": "orc"},
+    "view": {"blob-view-field": "pic"},
+    "video": {"video-frame-field": "pic"},
+}
+
+
+@pytest.mark.parametrize("kind", DESCRIBED)
+def test_blobs_that_are_described_are_moved(pypaimon: PyPaimon, path: Path, tmp_path: Path, kind: str) -> None:
+    """Their bytes, or what says where these are: its readers find the same."""
+    columns = {"id": "int64", "a": "string", "pic": kind if kind.endswith("blobs") else "large_binary"}
+    pypaimon("create", path, columns=columns, partition=[], options=EVOLVING | DESCRIBED[kind])
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.write_text("".join(f"<{each:03}>" for each in range(50)))
+    if kind == "view":
+        other, named = path.with_name("other"), {"id": "int64", "pic": "large_binary"}
+        pypaimon("create", other, columns=named, partition=[], options=EVOLVING)
+        pypaimon("append", other, columns=named, rows=[{"id": each, "pic": f"other{each}"} for each in range(60)])
+
+    def pic(at: int) -> object:
+        if at % 7 == 3:
+            return None
+        match kind:
+            case "blobs":
+                return [f"p{at}", None, ""][: at % 4]
+            case "named blobs":
+                return [(f"k{at}", f"p{at}"), ("null", None)][: at % 3]
+            case "view":
+                return ["db.other", 1, at]
+            case "video":
+                return [elsewhere.as_uri(), at // 10 * 5, 5, at % 10]
+        return f"p{at}" if kind == "as-descriptor" else [elsewhere.as_uri(), at * 5, 5]
+
+    def append(first: int) -> None:
+        rows = [{"id": at, "a": f"a{at}", "pic": pic(at)} for at in range(first, first + 20)]
+        pypaimon("append", path, columns=columns, rows=rows)
+
+    for first in (0, 20):
+        append(first)
+    names = ["_ROW_ID", *columns]
+    pypaimon("delete", path, ids=[0, 5, 6, 13, 21, 39])
+    before = pypaimon("rows", path, columns=names)
+    assert len(before) == 34
+    if kind == "view":
+        pypaimon("delete", other, ids=[0, 5, 21])
+        assert purge(opened(other), LocalEngine()).verified
+    (found,) = (row["pic"] for row in before if row["id"] == 14)
+    assert found == {
+        "blobs": ["p14", None],
+        "named blobs": [["k14", "p14"], ["null", None]],
+        "as-descriptor": ["p14"],
+        "descriptor-read": ["<014>"],
+        "view": "other14",
+        "video": ["<001>", 4],
+    }.get(kind, "<014>")
+    apart = {each.suffix for each in path.glob("bucket-0/*")} - {".parquet", ".orc"}
+    assert apart == {"video": {".video"}}.get(kind, {".blob"} if "pic" not in DESCRIBED[kind].values() else set())
+    report = purge(opened(path), LocalEngine())
+    assert report.verified, report.problems
+    snapshot = opened(path).snapshot()
+    assert not health(snapshot).counts.files_with_dv
+    assert sorted(snapshot.files["physical_rows"].to_pylist()) == [1, 4, 6, 6, 17]
+    same(pypaimon("rows", path, columns=names), before)
+    vacuum(opened(path), of_all_that_expired())
+    same(pypaimon("rows", path, columns=names), before)
+    append(40)
+    pypaimon("delete", path, ids=[9, 45])
+    before = pypaimon("rows", path, columns=names)
+    assert purge(opened(path), LocalEngine()).verified
+    same(pypaimon("rows", path, columns=names), before)
+
+
 VECTORS = {
     "parquet": {},
     "orc": {"file.format": "orc"},
@@ -228,11 +306,16 @@ def test_vectors(pypaimon: PyPaimon, path: Path, kind: str) -> None:
     assert sorted(map(repr, numbers(path))) == before
     if kind == "apart":
         assert len(list(path.glob("bucket-0/*.vector.parquet"))) == 2
-        with pytest.raises(RefusedError, match="vectors or videos of its rows are in other files"):
-            purge(opened(path), LocalEngine())
-        return
+        before = sorted(map(repr, pypaimon("rows", path, columns=["_ROW_ID", *columns])))
     assert purge(opened(path), LocalEngine()).verified
     assert not health(opened(path).snapshot()).counts.files_with_dv
+    if kind == "apart":
+        assert sorted(map(repr, pypaimon("rows", path, columns=["_ROW_ID", *columns]))) == before
+        live = opened(path).snapshot().parts.to_pylist()
+        vectors = [row for row in live if row["file_name"].endswith(".vector.parquet")]
+        assert sorted((row["first_row_id"], row["physical_rows"]) for row in vectors) == [(1, 2), (5, 15), (20, 19)]
+        assert {tuple(json.loads(row["write_cols"])) for row in live} == {("v", "w"), ("id", "a")}
+        before = sorted(map(repr, pypaimon("rows", path)))
     assert sorted(map(repr, pypaimon("rows", path))) == before == sorted(map(repr, numbers(path)))
     pypaimon("append", path, columns=columns, rows=rows)
     assert sorted(map(repr, pypaimon("rows", path))) == sorted(map(repr, numbers(path))) != before

@@ -120,7 +120,7 @@ def _schemas(text: bytes, by_id: bool, wanted: _Frozen) -> tuple[Any, Any]:
 
 class AvroFile:
     """A data file, read block by block: memory is bounded by a block. ``schema``: of its records; ``text``: as the file
-    spells it.
+    spells it; ``metadata``: of its header; ``codec``: of its blocks.
 
     Raises
     ------
@@ -132,12 +132,12 @@ class AvroFile:
         self._cursor = _FileCursor(file, size)
         if self._cursor.take(4) != MAGIC:
             raise DamagedTableError("it is not an Avro file: the magic number is missing")
-        metadata = _metadata(self._cursor)
+        self.metadata = _metadata(self._cursor)
         self._sync = self._cursor.take(SYNC)
-        self.text: bytes = metadata.get("avro.schema", b"")
+        self.text: bytes = self.metadata.get("avro.schema", b"")
         self._writer = parse_schema(self.text)
         self.schema: Rebuilt = record_of(self._writer)
-        self._codec = metadata.get("avro.codec", b"null").decode("utf-8", "replace")
+        self.codec = self.metadata.get("avro.codec", b"null").decode("utf-8", "replace")
 
     def blocks(self, wanted: Wanted) -> Iterator[list[Record]]:
         """The records of each block, with the ``wanted`` fields. Can be iterated once. Raises as the class."""
@@ -145,6 +145,37 @@ class AvroFile:
         with _records(self._fastavro):
             for block in self._fastavro.block_reader(stream, reader_schema=_part(self._writer, wanted)):
                 yield [_checked(record) for record in block]
+
+    def encoded(self, rows: range, of: int) -> Iterator[Block]:
+        """The bytes of some records, block by block, and how many each block has. Instead of :meth:`blocks`.
+
+        of : how many records the file has.
+
+        Raises
+        ------
+        DamagedTableError : the file is damaged, or has another number of records.
+        """
+        first = 0
+        while not self._cursor.at_end():
+            count, data = _block(self._cursor, self.codec, self._sync, _MAX_BLOCK)
+            start, stop = max(rows.start - first, 0), min(rows.stop - first, count)
+            first += count
+            if start < stop:
+                yield stop - start, data if stop - start == count else self._within(data, range(start, stop))
+        if first != of:
+            raise DamagedTableError(f"it has {first} rows, not {of}")
+
+    def _within(self, data: bytes, records: range) -> bytes:
+        """The bytes of some records of a block. Records are read to find where they end."""
+        writer = self._fastavro.parse_schema(spelled(self._writer))
+        stream = io.BytesIO(data)
+        begin = 0
+        with _records(self._fastavro):
+            for record in range(records.stop):
+                if record == records.start:
+                    begin = stream.tell()
+                _checked(self._fastavro.schemaless_reader(stream, writer, None))
+        return data[begin : stream.tell()]
 
     def count(self) -> int:
         """The number of records by the headers of the blocks, each checked for its end, not unpacked. Instead of
@@ -164,7 +195,7 @@ class AvroFile:
     def _pieces(self) -> Iterator[bytes]:
         yield header_bytes(json.dumps(spelled(self._writer)), "null", self._sync)
         while not self._cursor.at_end():
-            block = _block(self._cursor, self._codec, self._sync, _MAX_BLOCK)
+            block = _block(self._cursor, self.codec, self._sync, _MAX_BLOCK)
             yield _framed(block, self._sync) if block[0] else b""
 
 

@@ -29,10 +29,11 @@ _ELSEWHERE: Final = (
 )
 _COLUMNS: Final = ".columns"
 # Options with which columns of blobs hold, or are read as, descriptions of where the blobs are.
-_DESCRIBED: Final = (
+INLINE: Final = (
     *("blob-descriptor-field", "blob.stored-descriptor-fields", "blob-view-field", "blob-external-storage-field"),
-    "blob-as-descriptor",
 )
+"""Options that name columns of blobs of which data files describe where they are."""
+_DESCRIBED: Final = (*INLINE, "blob-as-descriptor")
 _NEWEST: Final = frozenset({"default", "latest", "latest-full", "full"})
 
 
@@ -139,8 +140,10 @@ def check_known_kind(schema: Schema, table: str) -> None:
         )
 
 
-def check_rows_readable(schema: Schema, table: str, version: int) -> None:
+def check_rows_readable(schema: Schema, table: str, version: int, *, moving: bool = False) -> None:
     """Refuse tables whose live rows are not simply the rows of their files minus those that deletion vectors name.
+
+    moving : whether bytes are only moved, also those that describe where blobs are.
 
     Raises
     ------
@@ -159,6 +162,8 @@ def check_rows_readable(schema: Schema, table: str, version: int) -> None:
         reason = "its rows are merged from two branches (chain-table.enabled), which this release does not support"
     if reason:
         raise RefusedError(reason, table=table, version=version, next_step=_NEXT)
+    if moving:
+        return
     blobs = [each for each in schema.fields if holds(each.type, "BLOB")]
     nested = [each.name for each in blobs if each.type.root != "BLOB"]
     alone = [] if options.data_evolution else [each.name for each in blobs]

@@ -19,7 +19,7 @@ from dv_maintenance.errors import DamagedTableError
 from dv_maintenance.files.arrays import bools, strings
 from dv_maintenance.tables.gates import Input, check_replacements, check_stored, wrong
 from dv_maintenance.tables.model import FileKey
-from dv_maintenance.tables.paimon.commit.blobs import CutBlobs
+from dv_maintenance.tables.paimon.commit.cuts import Cuts
 from dv_maintenance.tables.paimon.commit.index_change import index_change, load_dv
 from dv_maintenance.tables.paimon.commit.publish import Draft, publish
 from dv_maintenance.tables.paimon.commit.value_stats import EMPTY_ROW, NO_STATS, file_stats
@@ -30,9 +30,10 @@ from dv_maintenance.tables.paimon.log.manifests import ADD
 from dv_maintenance.tables.paimon.log.schema import read_schema
 from dv_maintenance.tables.paimon.log.snapshots import COMPACT, read_snapshot_file
 from dv_maintenance.tables.paimon.rows import keyed, lines
-from dv_maintenance.tables.paimon.rows.evolution import others_of
+from dv_maintenance.tables.paimon.rows.evolution import others_of, parts_with
 from dv_maintenance.tables.paimon.rows.formats import written_columns, written_schema
 from dv_maintenance.tables.paimon.rows.row_id_ranges import live_ranges
+from dv_maintenance.tables.paimon.rows.tasks import Scan
 from dv_maintenance.tables.publish import before_the_commit
 from dv_maintenance.tables.staying import Stay, outcome_of
 from dv_maintenance.units import epoch_millis
@@ -40,6 +41,7 @@ from dv_maintenance.units import epoch_millis
 if TYPE_CHECKING:
     from dv_maintenance.files.avro.writer import Template
     from dv_maintenance.tables.paimon.layout import Layout
+    from dv_maintenance.tables.paimon.log.schema import Schema
     from dv_maintenance.tables.paimon.served import Target
     from dv_maintenance.tables.paimon.snapshot import PaimonSnapshot
     from dv_maintenance.tables.table import CommitOutcome, Replacement
@@ -111,10 +113,10 @@ def commit_replacements(
         layout = table_layout(target.place)
         _verify(layout, base, replacements, live)
     commit = _Commit(layout, base, replacements, live)
-    with commit.blobs.named_by_the_commit():
+    with commit.cuts.named_by_the_commit():
         published = publish(target, base, commit.compose, writes="rewrite", max_attempts=max_attempts)
     draft = published.draft
-    commit.blobs.discard(() if draft is None else [entry.id[2] for entry in draft.entries])
+    commit.cuts.discard(() if draft is None else [entry.id[2] for entry in draft.entries])
     moved = {} if draft is None or draft.index is None else draft.index.moved
     return replace(outcome_of(published, commit.stay, commit.lost, lambda file: file.key), moved=moved)
 
@@ -126,7 +128,7 @@ class _Commit:
     live : inputs that are live at the base snapshot.
     stay : id -> replacement that can be committed on the newest snapshot.
     lost : id -> why a replacement is lost.
-    blobs : the new files of blobs.
+    cuts : the new files of blobs, videos and vectors.
     """
 
     layout: Layout
@@ -140,10 +142,10 @@ class _Commit:
     _dvs: dict[str, DeletionVector] = field(default_factory=dict)
     _moved: tuple[int, bool] | None = None
     _barred: dict[str, str] = field(default_factory=dict)
-    blobs: CutBlobs = field(init=False)
+    cuts: Cuts = field(init=False)
 
     def __post_init__(self) -> None:
-        self.blobs = CutBlobs(self.layout, self.base)
+        self.cuts = Cuts(self.layout, self.base)
 
     def compose(self, now: PaimonSnapshot) -> Draft | None:
         self._decide(now)
@@ -175,7 +177,7 @@ class _Commit:
                     fresh[entry.id] = deleted
                 if first is not None:
                     rows = range(first, first + output.rows)
-                    entries += self.blobs.cut((self._entries[file] for file in groups[each.id]), output.uri, rows)
+                    entries += self.cuts.of((self._entries[file] for file in groups[each.id]), output.uri, rows)
         return Draft(COMPACT, tuple(entries), index_change(self.layout, now, gone, fresh, self._dvs))
 
     def _decide(self, now: PaimonSnapshot) -> None:
@@ -270,6 +272,15 @@ class _Commit:
         first = self._entries[file.id].file["_FIRST_ROW_ID"]
         return [first + start for start, _ in ranges]
 
+    def _written(self, replacement: Replacement) -> Schema:
+        """The columns of its new files."""
+        if not self.base.options.data_evolution:
+            return written_schema(self.base)
+        path = replacement.inputs[0].path
+        (row,) = self.base.files.filter(pc.equal(self.base.files["path"], path)).to_pylist()
+        scan = Scan(self.layout, self.base, (), parts_with(self.base.parts, [path]), moving=True)
+        return replace(self.base.table_schema, fields=scan.written(row))
+
     def _addition(
         self,
         replacement: Replacement,
@@ -280,7 +291,7 @@ class _Commit:
     ) -> Entry:
         """The manifest entry of a new file, with the schema of the table's newest manifests."""
         template, first = self._template, inputs[0]
-        schema = written_schema(self.base)
+        schema = self._written(replacement)
         if now.options.primary_key or lines.is_of_lines(output.uri):
             schema = read_schema(self.layout, first.file["_SCHEMA_ID"])
         assert template is not None, "templates are read before the first entry"
@@ -302,7 +313,7 @@ class _Commit:
             "_DELETE_ROW_COUNT": 0,
             "_FILE_SOURCE": _COMPACTED,
             "_FIRST_ROW_ID": first_row_id,
-            "_WRITE_COLS": written_columns(self.base),
+            "_WRITE_COLS": written_columns(self.base, schema),
         }
         if now.options.primary_key:
             values = keyed.rewritten(first.file, values)

@@ -19,10 +19,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dv_maintenance.errors import DamagedTableError, UnsupportedFeatureError
-from dv_maintenance.files.arrays import combined, int64s, strings
+from dv_maintenance.files.arrays import bools, combined, int64s, strings
+from dv_maintenance.tables.paimon.features import INLINE
 from dv_maintenance.tables.paimon.log.schema import Schema
 from dv_maintenance.tables.paimon.rows.lineage import LINEAGE
-from dv_maintenance.tables.paimon.rows.types import Field
+from dv_maintenance.tables.paimon.rows.types import Field, holds
 
 PARTS_OF: Final = "part_of"
 """Column in the table of files that together hold the same rows: the path of their anchor."""
@@ -32,6 +33,7 @@ _SYSTEM: Final = frozenset(each.name for each in LINEAGE)
 _VIDEO: Final = ".video"
 _BLOBS: Final = (".blob", _VIDEO)
 _VECTORS: Final = ".vector."
+_CUT: Final = (".vector.parquet", ".vector.avro")
 _NEXT: Final = "read the table with Paimon itself, for example through its Spark connector"
 
 
@@ -112,15 +114,67 @@ def _is_dedicated(name: str) -> bool:
     return name.endswith(_BLOBS) or _VECTORS in name
 
 
+def suffix_of(name: str) -> str:
+    """The end of a file's name that says what it holds: ``.parquet``, ``.blob``, ``.vector.parquet``.
+
+    >>> [suffix_of(each) for each in ("data-1-0.orc", "data-1-0.vector.avro", "data-1-0.zstd.parquet")]
+    ['.orc', '.vector.avro', '.parquet']
+    """
+    kind = f".{name.rpartition('.')[2].lower()}"
+    return f"{_VECTORS[:-1]}{kind}" if _VECTORS in name else kind
+
+
 def with_uncut(parts: pa.Table) -> pa.StringArray:
-    """Anchors whose rows have vectors or videos in other files, which are not cut here.
+    """Anchors whose rows have vectors in other files of a format that is not cut here.
 
     parts : see :func:`grouped`.
     """
     if not parts.num_rows:
         return strings([])
-    names = combined(parts["file_name"])
-    return combined(parts[PARTS_OF].filter(pc.or_(pc.ends_with(names, _VIDEO), pc.match_substring(names, _VECTORS))))
+    ends = [suffix_of(name) for name in parts["file_name"].to_pylist()]
+    apart = bools(np.array([end.startswith(_VECTORS) and end not in _CUT for end in ends]))
+    return combined(parts[PARTS_OF].filter(apart))
+
+
+def written_fields(
+    parts: Sequence[Mapping[str, Any]], schema_of: Callable[[int], Schema], fields: Sequence[Field]
+) -> tuple[Field, ...]:
+    """The columns of a new file with the rows of a group: not those that are in files of their own, which are cut, nor
+    blobs that no file has.
+
+    Raises
+    ------
+    UnsupportedFeatureError : a column is in both kinds of files, or a file as :func:`_written`.
+    """
+    apart: set[int] = set()
+    beside: set[int] = set()
+    unsaid: set[int] = set()
+    for part in parts:
+        schema = schema_of(part["schema_id"])
+        held = {each.id for each in _written(part, schema).fields}
+        if _is_dedicated(part["file_name"]):
+            apart |= held
+        elif part["write_cols"] is None:
+            inline = inline_blobs(schema.options)
+            unsaid |= {each.id for each in schema.fields if not holds(each.type, "BLOB") or each.name in inline}
+        else:
+            beside |= held
+    if both := [each.name for each in fields if each.id in apart & beside]:
+        raise UnsupportedFeatureError(
+            f"the column {both[0]} is in files of its own, and in others of the same rows",
+            features=("columns in two kinds of files",),
+            next_step=_NEXT,
+        )
+    beside |= unsaid
+    return tuple(
+        each for each in fields if each.id not in apart and (each.id in beside or not holds(each.type, "BLOB"))
+    )
+
+
+def inline_blobs(options: Mapping[str, str]) -> set[str]:
+    """The columns of blobs of which data files hold descriptions, by the table's options."""
+    named = (options.get(name, "") for name in INLINE)
+    return {column.strip() for names in named for column in names.split(",")}
 
 
 def _overlapping(name: str, first: int, rows: int) -> DamagedTableError:
@@ -179,9 +233,13 @@ def holders(
     schema_of: Callable[[int], Schema],
     wanted: Sequence[Field],
     constants: Collection[str],
+    *,
+    moving: bool = False,
 ) -> list[tuple[Mapping[str, Any], Schema, list[Field]]]:
     """The files of a group to read for the ``wanted`` columns, each with the schema of its content and the columns to
     read from it. Columns that no file has, and ``constants``, are assigned to the first file.
+
+    moving : whether bytes are only moved, also those that describe where blobs are.
 
     Raises
     ------
@@ -196,7 +254,8 @@ def holders(
         if field.name in constants or not having:
             continue
         newest, *older = having
-        check_blobs(ordered[newest], stored[newest], [field])
+        if not moving:
+            check_blobs(ordered[newest], stored[newest], [field])
         if older and ordered[older[0]]["max_sequence"] == ordered[newest]["max_sequence"]:
             one, other = (ordered[at]["path"] for at in having[:2])
             raise UnsupportedFeatureError(

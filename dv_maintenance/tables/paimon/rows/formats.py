@@ -13,7 +13,7 @@ from dv_maintenance.files.orc_library import is_there
 from dv_maintenance.tables.paimon.features import check_nanoseconds
 from dv_maintenance.tables.paimon.rows.avro_schema import odd_names, records_of
 from dv_maintenance.tables.paimon.rows.lineage import with_lineage
-from dv_maintenance.tables.paimon.rows.types import DataType, Field, arrow_field, arrow_type, parts_of
+from dv_maintenance.tables.paimon.rows.types import DataType, Field, arrow_field, arrow_type, holds, parts_of
 from dv_maintenance.tables.work import AVRO_SCHEMA
 
 if TYPE_CHECKING:
@@ -64,30 +64,30 @@ def format_of(snapshot: PaimonSnapshot) -> str:
 
 
 def written_schema(snapshot: PaimonSnapshot) -> Schema:
-    """The columns of new files. With data evolution, blobs are in files of their own."""
+    """The columns of new files. With data evolution, a file has those of ``Scan.written``, and blobs may be in files of
+    their own.
+    """
     schema = snapshot.table_schema
     if snapshot.options.data_evolution:
-        return replace(schema, fields=tuple(each for each in schema.fields if each.type.root != "BLOB"))
+        return replace(schema, fields=tuple(each for each in schema.fields if not holds(each.type, "BLOB")))
     return with_lineage(schema, snapshot.options)
 
 
-def written_columns(snapshot: PaimonSnapshot) -> list[str] | None:
-    """What the manifest says of the columns of new files; ``None``: they have those of the table."""
-    schema = written_schema(snapshot)
+def written_columns(snapshot: PaimonSnapshot, schema: Schema) -> list[str] | None:
+    """What the manifest says of the columns of a new file; ``None``: it has those of the table."""
     return None if schema == snapshot.table_schema else [each.name for each in schema.fields]
 
 
-def arrow_fields(snapshot: PaimonSnapshot) -> list[pa.Field]:
+def arrow_fields(snapshot: PaimonSnapshot, fields: Sequence[Field]) -> list[pa.Field]:
     """The columns of new files. Those of ORC files carry their ids as ``paimon.id``."""
-    fields = written_schema(snapshot).fields
     return [identified(each) if format_of(snapshot) == "orc" else arrow_field(each) for each in fields]
 
 
-def file_metadata(snapshot: PaimonSnapshot) -> dict[bytes, bytes]:
-    """Metadata of the schema of tasks that write new files."""
+def file_metadata(snapshot: PaimonSnapshot, fields: Sequence[Field]) -> dict[bytes, bytes]:
+    """Metadata of the schema of tasks that write new files of these columns."""
     if format_of(snapshot) != "avro":
         return {}
-    return {AVRO_SCHEMA: records_of(written_schema(snapshot).fields).encode()}
+    return {AVRO_SCHEMA: records_of(fields).encode()}
 
 
 def identified(field: Field) -> pa.Field:

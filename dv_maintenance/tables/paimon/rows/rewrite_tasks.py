@@ -30,7 +30,7 @@ from dv_maintenance.tables.paimon.rows.formats import (
 )
 from dv_maintenance.tables.paimon.rows.lineage import with_lineage
 from dv_maintenance.tables.paimon.rows.tasks import COLUMNS, Scan, field_in, instants, source_of, unpadded
-from dv_maintenance.tables.paimon.rows.types import holds
+from dv_maintenance.tables.paimon.rows.types import Field, holds
 from dv_maintenance.tables.paimon.writable import refused
 from dv_maintenance.tables.work import RewriteBin, RewriteTask, ScanTask, SourceFile
 
@@ -58,7 +58,6 @@ def rewrite_tasks(
     UnsupportedFeatureError : a column had another type when a file was written, and its values would have to be cast.
     """
     keyed_table = snapshot.options.primary_key
-    stats = stats_columns(written_schema(snapshot))
     # Only these files become Python objects, since a table may have many more.
     paths = sorted({key.path for wanted in bins for key in wanted.inputs})
     sources_of = _Sources(layout, snapshot, parts_with(snapshot.parts, paths))
@@ -84,7 +83,8 @@ def rewrite_tasks(
             sources, stats = (source,), stats_columns(written[0])
         else:
             check_values(snapshot, [name for source in sources for name in row_id_ranges.formats_of(source)])
-            schema = _schema(snapshot, written)
+            columns = sources_of.written(rows[0])
+            schema, stats = _schema(snapshot, columns.fields, written), stats_columns(columns)
         file_rows = row_id_ranges.file_rows(snapshot, sources) if snapshot.options.data_evolution else ()
         # Not that of the first file, which may be outside the table.
         partition = snapshot.partitions[rows[0]["partition_code"]]
@@ -110,11 +110,11 @@ def rewrite_tasks(
     return tasks
 
 
-def _schema(snapshot: PaimonSnapshot, stored: Sequence[Schema]) -> pa.Schema:
+def _schema(snapshot: PaimonSnapshot, fields: Sequence[Field], stored: Sequence[Schema]) -> pa.Schema:
     """The columns of the newest schema. Metadata about timestamps is set only if it holds for all files of the task."""
     known = [instants(each) for each in stored]
     metadata = (known[0] if all(known) else None) or {}
-    return pa.schema(arrow_fields(snapshot), {**metadata, **file_metadata(snapshot)})
+    return pa.schema(arrow_fields(snapshot, fields), {**metadata, **file_metadata(snapshot, fields)})
 
 
 def barred(layout: Layout, snapshot: PaimonSnapshot) -> dict[str, Any]:
@@ -158,10 +158,16 @@ class _Sources:
         self._layout, self._snapshot = layout, snapshot
         self.schemas = {snapshot.table_schema.id: snapshot.table_schema}
         self._shapes: dict[int, pa.Schema | None] = {}
-        self._scan = Scan(layout, snapshot, written_schema(snapshot).fields, parts)
+        self._scan = Scan(layout, snapshot, (), parts, moving=True)
         # A new ORC file may as well have the blanks of the old one, as long as its readers strip them.
         pads = format_of(snapshot) == "orc"
         self._stripped = [each for each in snapshot.table_schema.fields if not (pads and holds(each.type, "CHAR"))]
+
+    def written(self, row: Mapping[str, Any]) -> Schema:
+        """The columns of new files with the rows of a file."""
+        if not self._snapshot.options.data_evolution:
+            return written_schema(self._snapshot)
+        return replace(self._snapshot.table_schema, fields=self._scan.written(row))
 
     def of(self, row: Mapping[str, Any]) -> SourceFile:
         """The file of a row of :func:`_rows`. Raises RefusedError: it can't be read as the newest schema."""

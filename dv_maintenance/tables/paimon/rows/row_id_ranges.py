@@ -21,9 +21,9 @@ from dv_maintenance.files.arrays import flags, int64s
 from dv_maintenance.remedies import run
 from dv_maintenance.tables.dv_codecs import load
 from dv_maintenance.tables.paimon.features import check_rows_readable
-from dv_maintenance.tables.paimon.rows.evolution import parts_with, sharing, with_uncut
+from dv_maintenance.tables.paimon.rows.evolution import parts_with, sharing, suffix_of, with_uncut
 from dv_maintenance.tables.paimon.rows.files import read_dvs
-from dv_maintenance.tables.paimon.rows.formats import check_instants, codec_of, why_not_written, written_schema
+from dv_maintenance.tables.paimon.rows.formats import check_instants, codec_of, why_not_written
 from dv_maintenance.tables.paimon.rows.tasks import COLUMNS, Scan
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def _not_rewritten(snapshot: PaimonSnapshot, some: Any) -> Iterator[tuple[str, A
         ~flags(pc.is_valid(files["first_row_id"])),
     )
     yield (
-        "vectors or videos of its rows are in other files: only Paimon rewrites it",
+        "vectors of its rows are in other files, of a format that this tool does not cut: only Paimon rewrites it",
         flags(pc.is_in(files["path"], value_set=with_uncut(snapshot.parts))),
     )
     most = np.maximum(_FEW, files["size"].to_numpy() // _BYTES)
@@ -128,7 +128,7 @@ def _table_reason(snapshot: PaimonSnapshot) -> str | None:
         return reason
     try:
         codec_of(snapshot)
-        check_rows_readable(snapshot.table_schema, snapshot.table, snapshot.version)
+        check_rows_readable(snapshot.table_schema, snapshot.table, snapshot.version, moving=True)
     except RefusedError as error:
         return error.message
     return None
@@ -140,13 +140,13 @@ def _unreadable(snapshot: PaimonSnapshot, some: Any) -> Iterator[tuple[str, Any]
     places = np.flatnonzero(some)
     chosen = files.take(int64s(places))
     parts = parts_with(snapshot.parts, chosen["path"].to_pylist())
-    scan = Scan(snapshot.layout, snapshot, written_schema(snapshot).fields, parts)
+    scan = Scan(snapshot.layout, snapshot, (), parts, moving=True)
     # Files of the same schemas, columns and formats have the same reason.
     alike: dict[Any, list[int]] = defaultdict(list)
     rows = dict(zip(places.tolist(), chosen.select(COLUMNS).to_pylist(), strict=True))
     for at, row in rows.items():
         group = scan.parts.get(row["path"], (row,))
-        alike[tuple((*(part[name] for name in _SHAPE), part["path"].rpartition(".")[2]) for part in group)].append(at)
+        alike[tuple((*(part[name] for name in _SHAPE), suffix_of(part["path"])) for part in group)].append(at)
     for some_alike in alike.values():
         try:
             check_instants(snapshot, formats_of(group_of(scan, rows[some_alike[0]])))
@@ -157,10 +157,10 @@ def _unreadable(snapshot: PaimonSnapshot, some: Any) -> Iterator[tuple[str, Any]
 
 
 def group_of(scan: Scan, row: Mapping[str, Any]) -> SourceFile:
-    """The files that hold the rows of one of ``snapshot.files``, to be read as the newest columns. Raises as
-    ``scan_tasks``.
+    """The files that hold the rows of one of ``snapshot.files``, to be read as the newest columns that new files have.
+    Raises as ``scan_tasks``.
     """
-    task = scan.task(row)
+    task = scan.of(scan.written(row)).task(row)
     source = task.sources[0]
     return source if source.format == "parts" else replace(source, schema=task.schema)
 

@@ -28,7 +28,14 @@ from dv_maintenance.tables.paimon.layout import Layout
 from dv_maintenance.tables.paimon.log.schema import Schema, read_schema
 from dv_maintenance.tables.paimon.rows import keyed
 from dv_maintenance.tables.paimon.rows.casts import same_values
-from dv_maintenance.tables.paimon.rows.evolution import PARTS_OF, blob_files, check_blobs, holders, vector_files
+from dv_maintenance.tables.paimon.rows.evolution import (
+    PARTS_OF,
+    blob_files,
+    check_blobs,
+    holders,
+    vector_files,
+    written_fields,
+)
 from dv_maintenance.tables.paimon.rows.types import Field, arrow_field, holds, spelled
 from dv_maintenance.tables.paimon.snapshot import PaimonSnapshot
 from dv_maintenance.tables.work import EXACT_INSTANTS, DvRef, ScanTask, SourceFile
@@ -101,14 +108,24 @@ class Scan:
     """Makes the tasks of one scan.
 
     parts : path of an anchor -> the files that hold its rows, as rows of ``snapshot.parts``.
+    schemas : those read so far, by their ids.
+    moving : whether bytes are only moved, also those that describe where blobs are.
     """
 
-    def __init__(self, layout: Layout, snapshot: PaimonSnapshot, wanted: tuple[Field, ...], parts: pa.Table) -> None:
-        self._layout, self._snapshot, self._wanted = layout, snapshot, wanted
+    def __init__(
+        self,
+        layout: Layout,
+        snapshot: PaimonSnapshot,
+        wanted: tuple[Field, ...],
+        parts: pa.Table,
+        *,
+        moving: bool = False,
+    ) -> None:
+        self._layout, self._snapshot, self._wanted, self._moving = layout, snapshot, wanted, moving
         self.parts: dict[str, list[dict[str, Any]]] = defaultdict(list)
         for part in parts.to_pylist():
             self.parts[part[PARTS_OF]].append(part)
-        self._schemas = {snapshot.table_schema.id: snapshot.table_schema}
+        self.schemas = {snapshot.table_schema.id: snapshot.table_schema}
         self._shapes: dict[int, pa.Schema] = {}
         self._formats: set[str] = set()
 
@@ -117,9 +134,21 @@ class Scan:
         path = row["path"]
         return self._side_by_side(row, self.parts[path]) if path in self.parts else self._plain(row)
 
+    def written(self, row: Mapping[str, Any]) -> tuple[Field, ...]:
+        """The columns of new files with the rows of one of ``snapshot.files``, see ``evolution.written_fields``."""
+        group = self.parts.get(row["path"], [{**row, "file_name": row["path"].rpartition("/")[2]}])
+        return written_fields(group, self._schema, self._snapshot.table_schema.fields)
+
+    def of(self, wanted: tuple[Field, ...]) -> Scan:
+        """The same, for other columns."""
+        found = Scan(self._layout, self._snapshot, wanted, self._snapshot.parts.slice(0, 0), moving=self._moving)
+        found.parts, found.schemas = self.parts, self.schemas
+        return found
+
     def _plain(self, row: Mapping[str, Any]) -> ScanTask:
         source, schema_id = self._source(row), row["schema_id"]
-        check_blobs(row, self._schema(schema_id), self._wanted)
+        if not self._moving:
+            check_blobs(row, self._schema(schema_id), self._wanted)
         if schema_id not in self._shapes:
             self._shapes[schema_id] = _shape(self._wanted, self._schema(schema_id))
         return ScanTask((source,), self._shapes[schema_id])
@@ -134,7 +163,11 @@ class Scan:
         read = [
             replace(self._source(row), key=whole.key, dv=whole.dv, schema=_shape(fields, stored))
             for row, stored, fields in holders(
-                parts, self._schema, [each for each in self._wanted if each.id not in apart], constants
+                parts,
+                self._schema,
+                [each for each in self._wanted if each.id not in apart],
+                constants,
+                moving=self._moving,
             )
             if fields or not apart
         ]
@@ -177,9 +210,9 @@ class Scan:
         return replace(whole, uri=parts[0].uri, size=size, format="stacked", schema=schema, details=details)
 
     def _schema(self, schema_id: int) -> Schema:
-        if schema_id not in self._schemas:
-            self._schemas[schema_id] = read_schema(self._layout, schema_id)
-        return self._schemas[schema_id]
+        if schema_id not in self.schemas:
+            self.schemas[schema_id] = read_schema(self._layout, schema_id)
+        return self.schemas[schema_id]
 
     def _source(self, row: Mapping[str, Any]) -> SourceFile:
         source = source_of(self._layout, self._snapshot, row)
