@@ -11,6 +11,8 @@ import os
 import pickle
 import sys
 import uuid
+from datetime import date
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -181,9 +183,13 @@ def _commit(builder: Any, messages: Any) -> None:
 
 
 def _type(kind: str) -> pa.DataType:
-    """``float[3]`` is a vector of three floats; ``blobs`` an array of blobs, and ``named blobs`` a map of these."""
-    if kind.endswith("blobs"):
-        return pa.map_(pa.string(), pa.large_binary()) if kind.startswith("named") else pa.list_(pa.large_binary())
+    """``float[3]`` is a vector of three floats; ``blobs`` an array of blobs, and ``int32 blobs`` a map of these."""
+    if kind.endswith(" blobs"):
+        return pa.map_(_type(kind.removesuffix(" blobs")), pa.large_binary())
+    if kind == "blobs":
+        return pa.list_(pa.large_binary())
+    if kind.startswith("decimal"):
+        return pa.decimal128(int(kind.removeprefix("decimal")), 2)
     element, bracket, length = kind.removesuffix("]").partition("[")
     found = pa.type_for_alias(element)
     return pa.list_(found, int(length)) if bracket else found
@@ -200,7 +206,7 @@ def _bytes(value: Any, kind: pa.DataType) -> Any:
     if value is None or not (pa.types.is_large_binary(kind) or pa.types.is_nested(kind)):
         return value
     if pa.types.is_map(kind):
-        return [(key, _bytes(each, kind.item_type)) for key, each in value]
+        return [(_key(key, kind.key_type), _bytes(each, kind.item_type)) for key, each in value]
     if pa.types.is_nested(kind):
         return [_bytes(each, kind.value_type) for each in value]
     if isinstance(value, str):
@@ -210,12 +216,21 @@ def _bytes(value: Any, kind: pa.DataType) -> Any:
     return BlobViewStruct(*value).serialize()
 
 
+def _key(value: Any, kind: pa.DataType) -> Any:
+    """From what JSON has."""
+    if pa.types.is_decimal(kind):
+        return Decimal(value)
+    if pa.types.is_date(kind):
+        return date.fromisoformat(value)
+    return value.encode() if pa.types.is_binary(kind) else value
+
+
 def _plain(value: Any) -> Any:
     """Of bytes that describe a blob: the bytes that it names, for a frame of a video with its number."""
     if isinstance(value, list | tuple):
         return [_plain(each) for each in value]
     if not isinstance(value, bytes):
-        return value
+        return str(value) if isinstance(value, date | Decimal) else value
     place = BlobDescriptor.parse_if_serialized(value)
     if place is None:
         return value.decode()

@@ -8,6 +8,7 @@ encoding. Its own length and the version are the last five bytes.
 
 from __future__ import annotations
 
+import struct
 import zlib
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -34,6 +35,9 @@ _FOOTER: Final = 5
 _AROUND: Final = 16  # bytes of a record besides its value
 _BITS: Final = 7
 _CHUNK: Final = 16 << 20
+# Of arrays and maps: the magic number, the version and how many parts there are.
+_HEADER: Final = struct.Struct("<IBI")
+_ARRAY, _MAP = 1094861634, 0x4D424342
 
 
 def read_lengths(size: int, read: Callable[[int, int], bytes]) -> Longs:
@@ -136,6 +140,67 @@ def value(record: Any) -> bytes:
     if not whole or int.from_bytes(record[end:], "little") != zlib.crc32(record[:end]):
         raise DamagedTableError("the checksum of a blob is wrong")
     return bytes(record[4 : end - 8])
+
+
+def elements(value: bytes) -> list[bytes | None]:
+    """The blobs of an array. Raises DamagedTableError, UnsupportedFeatureError.
+
+    Format: a magic number, the version, the number of blobs, the blobs, their lengths as a sequence of differences, and
+    the length of that.
+    """
+    count, rest = _count_of(value, _ARRAY)
+    (lengths,), data = _lengths_of(rest, 1, count)
+    return _split(data, lengths)
+
+
+def entries(value: bytes) -> list[tuple[bytes | None, bytes | None]]:
+    """The keys and blobs of a map. The format is that of arrays, with all keys before all blobs. Raises as
+    :func:`elements`.
+    """
+    count, rest = _count_of(value, _MAP)
+    (keys, blobs), data = _lengths_of(rest, 2, count)
+    parts = _split(data, [*keys, *blobs])
+    return list(zip(parts[:count], parts[count:], strict=True))
+
+
+def _count_of(value: bytes, magic: int) -> tuple[int, bytes]:
+    """How many parts an array or map has, and what follows."""
+    if len(value) < _HEADER.size or _HEADER.unpack_from(value)[0] != magic:
+        raise DamagedTableError("a blob is not the array or map that the table's schema says")
+    _, version, count = _HEADER.unpack_from(value)
+    if version != 1:
+        raise UnsupportedFeatureError(
+            f"an array or map of blobs has format version {version}; this release reads only version 1",
+            features=(f"blob array version {version}",),
+            next_step="use a newer release of this tool, or Paimon itself",
+        )
+    return count, value[_HEADER.size :]
+
+
+def _lengths_of(data: bytes, kinds: int, count: int) -> tuple[list[list[int]], bytes]:
+    """The lists of lengths at the end, and what is before."""
+    at = len(data) - 4 * kinds
+    sizes = [int.from_bytes(data[at + 4 * each : at + 4 * each + 4], "little") for each in range(kinds)]
+    begin = at - sum(sizes)
+    if begin < 0:
+        raise DamagedTableError("the lengths in an array or map of blobs are damaged")
+    found, start = [], begin
+    for size in sizes:
+        found.append(delta_varints(data[start : start + size]).tolist())
+        start += size
+    stored = sum(length for lengths in found for length in lengths if length > 0)
+    if any(len(lengths) != count or min(lengths, default=0) < NULL for lengths in found) or stored != begin:
+        raise DamagedTableError("the lengths in an array or map of blobs do not fit")
+    return found, data[:begin]
+
+
+def _split(data: bytes, lengths: Sequence[int]) -> list[bytes | None]:
+    found: list[bytes | None] = []
+    at = 0
+    for length in lengths:
+        found.append(None if length == NULL else data[at : at + length])
+        at += max(length, 0)
+    return found
 
 
 def index_of(lengths: Sequence[int]) -> bytes:

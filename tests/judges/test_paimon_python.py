@@ -10,7 +10,10 @@ import json
 import pickle
 import random
 import shutil
+import struct
 from collections.abc import Callable, Iterator
+from datetime import date
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +26,7 @@ from support.paimon_engine import DV, EngineError, PaimonEngine
 from dv_maintenance.dml.delete import delete
 from dv_maintenance.dv import DeletionVector, paimon
 from dv_maintenance.engine.local import LocalEngine
-from dv_maintenance.errors import RefusedError
+from dv_maintenance.errors import DvMaintenanceError, RefusedError
 from dv_maintenance.files.avro.container import header_of, read_records
 from dv_maintenance.maintenance.execution.apply import purge
 from dv_maintenance.maintenance.health import health
@@ -197,7 +200,7 @@ def test_blobs_are_cut(pypaimon: PyPaimon, path: Path, least: str | None) -> Non
 # Where the blobs of a row are, and the option that says so.
 DESCRIBED = {
     "blobs": {},
-    "named blobs": {},
+    "string blobs": {},
     "as-descriptor": {"blob-as-descriptor": "true"},
     "descriptor": {"blob-descriptor-field": "pic"},
     "descriptor-read": {"blob-descriptor-field": "pic", "blob-as-descriptor": "true"},
@@ -225,7 +228,7 @@ def test_blobs_that_are_described_are_moved(pypaimon: PyPaimon, path: Path, tmp_
         match kind:
             case "blobs":
                 return [f"p{at}", None, ""][: at % 4]
-            case "named blobs":
+            case "string blobs":
                 return [(f"k{at}", f"p{at}"), ("null", None)][: at % 3]
             case "view":
                 return ["db.other", 1, at]
@@ -249,7 +252,7 @@ def test_blobs_that_are_described_are_moved(pypaimon: PyPaimon, path: Path, tmp_
     (found,) = (row["pic"] for row in before if row["id"] == 14)
     assert found == {
         "blobs": ["p14", None],
-        "named blobs": [["k14", "p14"], ["null", None]],
+        "string blobs": [["k14", "p14"], ["null", None]],
         "as-descriptor": ["p14"],
         "descriptor-read": ["<014>"],
         "view": "other14",
@@ -270,6 +273,69 @@ def test_blobs_that_are_described_are_moved(pypaimon: PyPaimon, path: Path, tmp_
     before = pypaimon("rows", path, columns=names)
     assert purge(opened(path), LocalEngine()).verified
     same(pypaimon("rows", path, columns=names), before)
+
+    if kind in NOT_READ:
+        with pytest.raises(DvMaintenanceError, match=NOT_READ[kind]):
+            numbers(path)
+        assert len(our_rows(path, columns=["id", "a"])) == len(before)
+    else:
+        mine = [{**row, "pic": named_by(row["pic"])} for row in numbers(path)]
+        same(mine, [{key: row[key] for key in columns} for row in before])
+
+
+KEYS = {
+    "bool": [True, False],
+    "int8": [-1, 127],
+    "int16": [-300, 2],
+    "int32": [1 << 30, -1],
+    "int64": [1 << 60, -5],
+    "decimal10": ["12.50", "-0.01"],
+    "decimal30": ["1234567890123456789012345678.50", "-3.00"],
+    "date32": ["2026-01-01", "1900-02-03"],
+    "binary": ["k", ""],
+    "string": ["é", ""],
+}
+
+
+def test_keys_of_maps_of_blobs(pypaimon: PyPaimon, path: Path) -> None:
+    columns = {"id": "int64", **{kind: f"{kind} blobs" for kind in KEYS}}
+    pypaimon("create", path, columns=columns, partition=[], options=EVOLVING)
+    rows: list[dict[str, Any]] = [
+        {"id": at, **{kind: [(key, f"{kind}{at}") for key in keys[: at + 1]] for kind, keys in KEYS.items()}}
+        for at in range(2)
+    ]
+    pypaimon("append", path, columns=columns, rows=[*rows, {"id": 2, **dict.fromkeys(KEYS)}])
+    theirs = pypaimon("rows", path)
+    assert theirs[1]["decimal30"] == [[KEYS["decimal30"][0], "decimal301"], [KEYS["decimal30"][1], "decimal301"]]
+    mine = [{name: keyed_by(value) for name, value in row.items()} for row in numbers(path)]
+    same(mine, theirs)
+
+
+def keyed_by(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return [keyed_by(each) for each in value]
+    return str(value) if isinstance(value, date | Decimal) else named_by(value)
+
+
+NOT_READ = {
+    "as-descriptor": "the places of blobs in files of this table",
+    "descriptor": "the URIs of blobs, which may be anywhere",
+    "orc": "the URIs of blobs, which may be anywhere",
+    "view": "the places of blobs in other tables",
+    "video": "holds a video",
+}
+
+
+def named_by(value: Any) -> Any:
+    """A blob as text, or the text that it names."""
+    if isinstance(value, list | tuple):
+        return [named_by(each) for each in value]
+    if not isinstance(value, bytes):
+        return value
+    if value[1:9][::-1] != b"BLOBDESC":
+        return value.decode()
+    offset, length = struct.unpack("<qq", value[-16:])
+    return [Path(value[13:-16].decode().removeprefix("file://")).read_text()[offset : offset + length]]
 
 
 VECTORS = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
+from pyarrow import types
 
+from dv_maintenance.engine.blob.map_keys import map_keys
 from dv_maintenance.engine.faults import decoding, reading
 from dv_maintenance.engine.whole_file import WholeReader
-from dv_maintenance.errors import DamagedTableError
-from dv_maintenance.files.blob import PLACEHOLDER, offsets, read_lengths, value
+from dv_maintenance.errors import DamagedTableError, RefusedError
+from dv_maintenance.files.blob import PLACEHOLDER, elements, entries, offsets, read_lengths, value
 
 if TYPE_CHECKING:
     from dv_maintenance.storage import Storage
@@ -51,7 +53,8 @@ class BlobColumn:
         # Under the name by which it is looked for: the files name no column.
         (field,) = task.schema if source.schema is None else source.schema
         name = (field.metadata or {}).get(b"dvm:source", field.name.encode()).decode()
-        self.schema = pa.schema([pa.field(name, pa.large_binary())])
+        self._kind = field.type
+        self.schema = pa.schema([pa.field(name, field.type)])
         self._storage = storage
         self._pieces = [Piece(**each) for each in source.details["pieces"]]
         # Of each row: the piece that has its value, and where.
@@ -78,9 +81,28 @@ class BlobColumn:
         while first < self.rows:
             done = sums[first - 1] if first else 0
             stop = min(max(int(np.searchsorted(sums, done + _BYTES, "right")), first + 1), first + _ROWS, self.rows)
-            values = pa.array(self._values(first, stop), pa.large_binary())
+            values = self._array(self._values(first, stop))
             yield pa.record_batch([values], self.schema)
             first = stop
+
+    def _array(self, values: list[bytes | None]) -> pa.Array:
+        """Of the column's type: blobs, or arrays or maps of them."""
+        kind = self._kind
+        with decoding(self._pieces[0].uri):
+            if types.is_map(kind):
+                parts = [None if each is None else entries(each) for each in values]
+                flat = [entry for each in parts for entry in each or ()]
+                if any(key is None for key, _ in flat):
+                    raise RefusedError(
+                        "a map of blobs has a null key, for which Arrow has no type",
+                        next_step="leave the column out, or read the table with Paimon itself",
+                    )
+                keys = map_keys([key or b"" for key, _ in flat], kind.key_type)
+                blobs = pa.array([blob for _, blob in flat], kind.item_type)
+                return pa.MapArray.from_arrays(_offsets(parts), keys, blobs, type=kind)
+            if types.is_list(kind):
+                return pa.array([None if each is None else elements(each) for each in values], kind)
+            return pa.array(values, kind)
 
     def _values(self, first: int, stop: int) -> list[bytes | None]:
         found: list[bytes | None] = [None] * (stop - first)
@@ -105,6 +127,14 @@ class BlobColumn:
         if len(data) != count:
             raise DamagedTableError("it is shorter than the table's log says")
         return data
+
+
+def _offsets(parts: Sequence[Sequence[object] | None]) -> pa.Array:
+    """Where each part begins; null where there is none."""
+    ends = np.cumsum([0, *(len(each or ()) for each in parts)])
+    return pa.array(
+        [None if each is None else int(end) for each, end in zip([*parts, ()], ends, strict=True)], pa.int32()
+    )
 
 
 @contextmanager

@@ -29,11 +29,10 @@ _ELSEWHERE: Final = (
 )
 _COLUMNS: Final = ".columns"
 # Options with which columns of blobs hold, or are read as, descriptions of where the blobs are.
-INLINE: Final = (
-    *("blob-descriptor-field", "blob.stored-descriptor-fields", "blob-view-field", "blob-external-storage-field"),
-)
-"""Options that name columns of blobs of which data files describe where they are."""
-_DESCRIBED: Final = (*INLINE, "blob-as-descriptor")
+DESCRIPTIONS: Final = ("blob-descriptor-field", "blob.stored-descriptor-fields", "blob-external-storage-field")
+"""Options that name columns of blobs of which data files say at which URI each is."""
+VIEWS: Final = "blob-view-field"
+"""The option that names columns of blobs of which data files say in which row of another table each is."""
 _NEWEST: Final = frozenset({"default", "latest", "latest-full", "full"})
 
 
@@ -165,17 +164,37 @@ def check_rows_readable(schema: Schema, table: str, version: int, *, moving: boo
     if moving:
         return
     blobs = [each for each in schema.fields if holds(each.type, "BLOB")]
-    nested = [each.name for each in blobs if each.type.root != "BLOB"]
+    deep = [each.name for each in blobs if not _is_of_blobs(each.type)]
     alone = [] if options.data_evolution else [each.name for each in blobs]
-    described = [name for name in _DESCRIBED if schema.options.get(name, "false").strip().lower() != "false"]
+    names = [each.name for each in blobs]
+    described, views = columns_named(schema.options, DESCRIPTIONS), columns_named(schema.options, (VIEWS,))
+    places = [] if not as_descriptors(schema.options) else [name for name in names if name not in described | views]
+    away = [] if as_descriptors(schema.options) else [name for name in names if name in described]
     kinds = (
-        (nested, "blobs in arrays or maps"),
+        (deep, "blobs in rows, or deeper in arrays or maps"),
         (alone, "blobs without data-evolution.enabled"),
-        ([each.name for each in blobs] if described else [], f"descriptions of blobs ({', '.join(described)})"),
+        ([name for name in names if name in views], f"the places of blobs in other tables ({VIEWS})"),
+        (places, "the places of blobs in files of this table (blob-as-descriptor)"),
+        (away, "the URIs of blobs, which may be anywhere (blob-descriptor-field without blob-as-descriptor)"),
     )
     for names, what in kinds:
         if names:
             raise _columns_refused(names, what, table, version)
+
+
+def columns_named(options: Mapping[str, str], names: Sequence[str]) -> set[str]:
+    """The columns that some options name."""
+    return {column.strip() for name in names for column in options.get(name, "").split(",")}
+
+
+def as_descriptors(options: Mapping[str, str]) -> bool:
+    """Whether readers return where blobs are instead of these."""
+    return options.get("blob-as-descriptor", "false").strip().lower() == "true"
+
+
+def _is_of_blobs(type: DataType) -> bool:
+    """Whether it is a blob, or an array or a map of blobs."""
+    return type.root == "BLOB" or (type.root in {"ARRAY", "MAP"} and type.parts[-1].type.root == "BLOB")
 
 
 def check_nanoseconds(schema: Schema, file_format: str, table: str, version: int) -> None:

@@ -377,6 +377,20 @@ def with_blobs(path: Path, **options: str) -> PaimonWriter:
     return PaimonWriter(path / "t", {**COLUMNS, "pic": "BLOB"}, options=OPTIONS | options)
 
 
+def test_maps_of_blobs_with_null_keys(tmp_path: Path) -> None:
+    """Arrow has no such maps."""
+    kind = {"type": "MAP", "key": "INT", "value": "BLOB"}
+    written = PaimonWriter(tmp_path / "t", {**COLUMNS, "pic": kind}, options=OPTIONS)
+    # One entry: a key of four bytes or none, and a blob of one byte; then two lists of lengths and their lengths.
+    head, sizes = b"BCBM\1\1\0\0\0", b"\1\0\0\0" * 2
+    there, null = head + b"\7\0\0\0x\x08\x02" + sizes, head + b"x\x01\x02" + sizes
+    written.commit("APPEND", add=[plain_file(written, range(2)), blobs(written, 0, there, None)])
+    assert [row["pic"] for row in rows(written.path)] == [[(7, b"x")], None]
+    written.commit("APPEND", add=[blobs(written, 0, null, PLACEHOLDER, age=2)])
+    with pytest.raises(RefusedError, match="a map of blobs has a null key"):
+        rows(written.path)
+
+
 def plain_file(written: PaimonWriter, ids: range) -> DataFile:
     age = {"_MIN_SEQUENCE_NUMBER": 1, "_MAX_SEQUENCE_NUMBER": 1}
     return written.data_file(numbered(ids), _FIRST_ROW_ID=ids[0], _WRITE_COLS=["id", "a", "b"], **age)

@@ -266,9 +266,14 @@ def test_partition_values_are_constants(tmp_path: Path, type: str, value: Any) -
     ("columns", "options", "why"),
     [
         ({"id": "INT", "t": "BLOB"}, {}, "blobs"),
-        ({"id": "INT", "t": {"type": "ARRAY", "element": "BLOB"}}, {}, "blobs in arrays"),
-        ({"id": "INT", "t": "BLOB"}, EVOLVING | {"blob-descriptor-field": "t"}, "descriptions of blobs"),
-        ({"id": "INT", "t": "BLOB"}, EVOLVING | {"blob-as-descriptor": "true"}, "descriptions of blobs"),
+        (
+            {"id": "INT", "t": {"type": "ARRAY", "element": {"type": "ARRAY", "element": "BLOB"}}},
+            {},
+            "blobs in rows, or",
+        ),
+        ({"id": "INT", "t": "BLOB"}, EVOLVING | {"blob-descriptor-field": "t"}, "the URIs of blobs"),
+        ({"id": "INT", "t": "BLOB"}, EVOLVING | {"blob-view-field": "t"}, "the places of blobs in other tables"),
+        ({"id": "INT", "t": "BLOB"}, EVOLVING | {"blob-as-descriptor": "true"}, "the places of blobs in files"),
         ({"id": "INT"}, {"scan.fallback-branch": "b"}, "fallback branch b does not exist"),
         ({"id": "INT"}, {"query-auth.enabled": "true"}, "catalog"),
     ],

@@ -17,7 +17,7 @@ _PLAIN: Final = {
     "FLOAT": "float",
     "DOUBLE": "double",
     **dict.fromkeys(["CHAR", "VARCHAR"], "string"),
-    **dict.fromkeys(["BINARY", "VARBINARY"], "bytes"),
+    **dict.fromkeys(["BINARY", "VARBINARY", "BLOB"], "bytes"),
     "DATE": {"type": "int", "logicalType": "date"},
     "TIME": {"type": "int", "logicalType": "time-millis"},
 }

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from dv_maintenance.errors import DamagedTableError, UnsupportedFeatureError
 from dv_maintenance.files.arrays import bools, combined, int64s, strings
-from dv_maintenance.tables.paimon.features import INLINE
+from dv_maintenance.tables.paimon.features import DESCRIPTIONS, VIEWS, columns_named
 from dv_maintenance.tables.paimon.log.schema import Schema
 from dv_maintenance.tables.paimon.rows.lineage import LINEAGE
 from dv_maintenance.tables.paimon.rows.types import Field, holds
@@ -155,7 +155,7 @@ def written_fields(
         if _is_dedicated(part["file_name"]):
             apart |= held
         elif part["write_cols"] is None:
-            inline = inline_blobs(schema.options)
+            inline = columns_named(schema.options, (*DESCRIPTIONS, VIEWS))
             unsaid |= {each.id for each in schema.fields if not holds(each.type, "BLOB") or each.name in inline}
         else:
             beside |= held
@@ -169,12 +169,6 @@ def written_fields(
     return tuple(
         each for each in fields if each.id not in apart and (each.id in beside or not holds(each.type, "BLOB"))
     )
-
-
-def inline_blobs(options: Mapping[str, str]) -> set[str]:
-    """The columns of blobs of which data files hold descriptions, by the table's options."""
-    named = (options.get(name, "") for name in INLINE)
-    return {column.strip() for names in named for column in names.split(",")}
 
 
 def _overlapping(name: str, first: int, rows: int) -> DamagedTableError:
@@ -233,13 +227,9 @@ def holders(
     schema_of: Callable[[int], Schema],
     wanted: Sequence[Field],
     constants: Collection[str],
-    *,
-    moving: bool = False,
 ) -> list[tuple[Mapping[str, Any], Schema, list[Field]]]:
     """The files of a group to read for the ``wanted`` columns, each with the schema of its content and the columns to
     read from it. Columns that no file has, and ``constants``, are assigned to the first file.
-
-    moving : whether bytes are only moved, also those that describe where blobs are.
 
     Raises
     ------
@@ -254,8 +244,6 @@ def holders(
         if field.name in constants or not having:
             continue
         newest, *older = having
-        if not moving:
-            check_blobs(ordered[newest], stored[newest], [field])
         if older and ordered[older[0]]["max_sequence"] == ordered[newest]["max_sequence"]:
             one, other = (ordered[at]["path"] for at in having[:2])
             raise UnsupportedFeatureError(
@@ -282,7 +270,7 @@ def blob_files(
     UnsupportedFeatureError : two files of the same age have the same rows; a file is a video, or has rows that the
         group does not have.
     """
-    ids = {field.id for field in wanted if field.type.root == "BLOB"}
+    ids = {field.id for field in wanted if holds(field.type, "BLOB")}
     found: dict[int, list[Mapping[str, Any]]] = defaultdict(list)
     anchor = next(part for part in parts if part["path"] == part[PARTS_OF])
     for part in sorted(parts, key=lambda part: (-_age(part)[0], part["first_row_id"])):
@@ -339,7 +327,7 @@ def check_blobs(file: Mapping[str, Any], schema: Schema, wanted: Sequence[Field]
     file : a row of the files table, with ``write_cols``.
     schema : that it was written with.
     """
-    blobs = {each.id: each.name for each in wanted if each.type.root == "BLOB"}
+    blobs = {each.id: each.name for each in wanted if holds(each.type, "BLOB")}
     held = [each for each in _written(file, schema).fields if each.id in blobs] if blobs else []
     if held:
         raise _unread(file["path"], f"holds the column {blobs[held[0].id]} of blobs beside others")

@@ -23,7 +23,13 @@ from dv_maintenance.errors import RefusedError, UnsupportedFeatureError
 from dv_maintenance.remedies import Remedy, setting
 from dv_maintenance.tables.columns import check_columns
 from dv_maintenance.tables.model import FileKey
-from dv_maintenance.tables.paimon.features import check_nanoseconds, check_rows_readable
+from dv_maintenance.tables.paimon.features import (
+    DESCRIPTIONS,
+    as_descriptors,
+    check_nanoseconds,
+    check_rows_readable,
+    columns_named,
+)
 from dv_maintenance.tables.paimon.layout import Layout
 from dv_maintenance.tables.paimon.log.schema import Schema, read_schema
 from dv_maintenance.tables.paimon.rows import keyed
@@ -147,11 +153,17 @@ class Scan:
 
     def _plain(self, row: Mapping[str, Any]) -> ScanTask:
         source, schema_id = self._source(row), row["schema_id"]
-        if not self._moving:
-            check_blobs(row, self._schema(schema_id), self._wanted)
+        self._check_blobs(row, self._schema(schema_id), self._wanted)
         if schema_id not in self._shapes:
             self._shapes[schema_id] = _shape(self._wanted, self._schema(schema_id))
         return ScanTask((source,), self._shapes[schema_id])
+
+    def _check_blobs(self, row: Mapping[str, Any], stored: Schema, fields: Sequence[Field]) -> None:
+        """See ``check_blobs``. Descriptions may be what readers want."""
+        if not self._moving:
+            options = self._snapshot.table_schema.options
+            wanted = columns_named(options, DESCRIPTIONS) if as_descriptors(options) else set()
+            check_blobs(row, stored, [each for each in fields if each.name not in wanted])
 
     def _side_by_side(self, anchor: Mapping[str, Any], parts: Sequence[Mapping[str, Any]]) -> ScanTask:
         """A task for files that hold the same rows; the anchor's DV applies to each of them."""
@@ -160,17 +172,12 @@ class Scan:
         blobs = blob_files(parts, self._schema, self._wanted)
         vectors = vector_files(parts, self._schema, self._wanted)
         apart = {*blobs, *(field.id for fields, _ in vectors for field in fields)}
-        read = [
-            replace(self._source(row), key=whole.key, dv=whole.dv, schema=_shape(fields, stored))
-            for row, stored, fields in holders(
-                parts,
-                self._schema,
-                [each for each in self._wanted if each.id not in apart],
-                constants,
-                moving=self._moving,
-            )
-            if fields or not apart
-        ]
+        beside = [each for each in self._wanted if each.id not in apart]
+        read = []
+        for row, stored, fields in holders(parts, self._schema, beside, constants):
+            self._check_blobs(row, stored, fields)
+            if fields or not apart:
+                read.append(replace(self._source(row), key=whole.key, dv=whole.dv, schema=_shape(fields, stored)))
         read += [self._blobs(whole, anchor, each, blobs[each.id]) for each in self._wanted if each.id in blobs]
         read += [self._stacked(whole, fields, files) for fields, files in vectors]
         if len(read) == 1:
