@@ -13,6 +13,7 @@ from dv_maintenance.engine.file_formats import checker_of, rewriter_of
 from dv_maintenance.engine.parquet.calendars import CalendarKeys, readers_use_keys
 from dv_maintenance.engine.parquet.codecs import codec_of_sources
 from dv_maintenance.engine.parquet.footer import BATCH_BYTES, compressed_bytes
+from dv_maintenance.engine.parquet.int96 import marked
 from dv_maintenance.engine.parquet.reader import SourceReader
 from dv_maintenance.engine.prefetch import depth, prefetched, read_ahead
 from dv_maintenance.engine.rows.ordering import Ordering
@@ -66,7 +67,7 @@ def rewrite(
         return by_library(task, storage_options)
     started = time.perf_counter()
     storage = Storage(task.output_uri, storage_options)
-    schema = as_optional(task.scan.schema)
+    schema = _read_schema(task)
     scan = replace(task.scan, schema=schema)
     rows: list[int] = []
     purged: list[int] = []
@@ -118,6 +119,16 @@ def rewrite(
         source_purged=tuple(purged),
         details={"row_groups": groups, "row_groups_copied": groups_copied, "bytes_copied": bytes_copied},
     )
+
+
+def _read_schema(task: RewriteTask) -> pa.Schema:
+    """The columns in the form in which they are read, which the writer takes."""
+    schema = as_optional(task.scan.schema)
+    if task.format != "parquet" or not task.int96_nanoseconds:
+        return schema
+    # As bytes, which hold every year, unless they are compared, or given by the table.
+    constants = {name for source in task.scan.sources for name in source.constants}
+    return marked(schema, but={*constants, *(path[0] for path in task.order_by)})
 
 
 def _opened(scan: ScanTask, storage: Storage, known: Mapping[str, KnownFile]) -> Generator[Reader, None, None]:
@@ -198,7 +209,7 @@ def check_sources(task: RewriteTask, storage_options: Mapping[str, str] | None =
         by_library(task, storage_options)
         return
     storage = Storage(task.output_uri, storage_options)
-    schema = as_optional(task.scan.schema)
+    schema = _read_schema(task)
     scan = replace(task.scan, schema=schema)
     task, known = codec_of_sources(task, storage)
     RollingWriter(task, schema.remove_metadata(), storage)

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from paimon_judging import Intruder, in_order, judge_files, judge_rows, opened
+from paimon_judging import Intruder, in_order, judge_files, judge_rows, opened, our_rows
 from support.paimon_engine import DV, DV64, EngineConflictError, PaimonEngine, Row
 from test_paimon_reading import NESTED, VALUES
 
 from dv_maintenance.dml.delete import delete
 from dv_maintenance.engine.local import LocalEngine
-from dv_maintenance.errors import ConflictError
+from dv_maintenance.errors import ConflictError, RefusedError
 from dv_maintenance.files.parquet_footer import open_parquet_file, with_bytes
 from dv_maintenance.maintenance.execution.apply import maintain, purge
 from dv_maintenance.maintenance.health import health
@@ -359,6 +359,34 @@ def test_nanoseconds_of_parquet_files(paimon_engine: PaimonEngine, tmp_path: Pat
     assert in_order(judge_rows(engine, path)) == before
     assert engine.ask(path, filters) == answers
     go_on(engine, path, [1000, 1, 2, [3], 4, 5000])
+
+
+def test_nanoseconds_of_any_year(paimon_engine: PaimonEngine, tmp_path: Path) -> None:
+    """Arrow's nanoseconds end in 2262: they are moved as they are stored, but for those of partitions."""
+    engine, path = paimon_engine, tmp_path / "table"
+    columns = {"id": "INT", "t": "TIMESTAMP(9)", "z": LOCAL, "a": {"type": "ARRAY", "element": "TIMESTAMP(9)"}}
+    engine.create(path, columns | {"p": "TIMESTAMP(9)"}, partition=["p"], options=DV)
+    years = [-62_135_596_800, -20_000_000_000, -1, 0, 20_000_000_000, 253_402_300_799]
+    times = [each * 10**9 + 123_456_789 for each in years * 8]
+    rows = [(at, when, -when, [when, None], 1_700_000_000_123_456_789) for at, when in enumerate(times)]
+    for start in (0, 24):
+        engine.append(path, rows[start : start + 24])
+    engine.delete(path, lambda row: row["id"] % 3 == 1)
+    before = in_order(engine.rows(path))
+    assert str(years[-1] * 10**9 + 123_456_789) in str(before)
+    with pytest.raises(RefusedError, match="before 1677 or after 2262"):
+        our_rows(path)
+    assert purge(opened(path), LocalEngine()).verified
+    assert no_dvs(path)
+    assert in_order(engine.rows(path)) == before
+    named = [(name, each[at]) for each in rows[::5] for at, name in ((1, "t"), (2, "z"), (4, "p"))]
+    filters = [(kind, *each) for kind in ("=", "<", ">=") for each in named]
+    answers = engine.ask(path, filters)
+    assert answers == engine.ask(path, filters, all_rows=True)
+    assert maintain(opened(path), LocalEngine(), Policy(min_input_files=2)).verified
+    assert len(opened(path).snapshot().files) == 1
+    assert in_order(engine.rows(path)) == before
+    assert engine.ask(path, filters) == answers
 
 
 def leaves_of(path: Path) -> list[Any]:

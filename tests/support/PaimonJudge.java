@@ -4,6 +4,7 @@ import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.lang.reflect.InvocationTargetException;
 import java.math.BigDecimal;
+import java.math.BigInteger;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Base64;
@@ -111,6 +112,7 @@ import org.apache.paimon.utils.Pair;
  * Spark brings along knows none.
  */
 public class PaimonJudge {
+    private static final BigInteger MILLION = BigInteger.valueOf(1000000L);
     private final ObjectMapper json = new ObjectMapper();
     private final String scratch;
     private final Map staged = new HashMap();
@@ -886,9 +888,10 @@ public class PaimonJudge {
         } else if (root == DataTypeRoot.TIMESTAMP_WITHOUT_TIME_ZONE
                 || root == DataTypeRoot.TIMESTAMP_WITH_LOCAL_TIME_ZONE) {
             if (DataTypeChecks.getPrecision(type) > 6) {
-                long nanos = told.asLong();
+                BigInteger nanos = told.bigIntegerValue();
+                BigInteger below = nanos.mod(MILLION);
                 return Timestamp.fromEpochMillis(
-                        Math.floorDiv(nanos, 1000000L), (int) Math.floorMod(nanos, 1000000L));
+                        nanos.subtract(below).divide(MILLION).longValue(), below.intValue());
             }
             return Timestamp.fromMicros(told.asLong());
         } else if (root == DataTypeRoot.ARRAY) {
@@ -950,8 +953,12 @@ public class PaimonJudge {
             into.add(Base64.getEncoder().encodeToString((byte[]) value));
         } else if (value instanceof Timestamp) {
             Timestamp time = (Timestamp) value;
-            boolean exact = DataTypeChecks.getPrecision(type) > 6;
-            into.add(exact ? time.getMillisecond() * 1000000L + time.getNanoOfMillisecond() : time.toMicros());
+            if (DataTypeChecks.getPrecision(type) > 6) {
+                BigInteger millis = BigInteger.valueOf(time.getMillisecond());
+                into.add(millis.multiply(MILLION).add(BigInteger.valueOf((long) time.getNanoOfMillisecond())));
+            } else {
+                into.add(time.toMicros());
+            }
         } else if (value instanceof Boolean) {
             into.add(((Boolean) value).booleanValue());
         } else if (value instanceof Number) {

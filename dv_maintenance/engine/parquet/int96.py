@@ -5,7 +5,7 @@ Paimon stores timestamps of more than six digits so, with a negative time of day
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final
 
 import numpy as np
@@ -19,6 +19,7 @@ _SECOND: Final = 1_000_000_000
 _MOST: Final = (1 << 63) // _SECOND - 1  # seconds
 BYTES: Final = pa.binary(_STORED.itemsize)
 """The values as they are stored."""
+_PER_MILLI: Final = {"ms": 1, "us": 1_000, "ns": 1_000_000}
 _MARK: Final = {b"parquet.type": b"INT96"}
 
 
@@ -35,11 +36,17 @@ def nanoseconds(stored: pa.FixedSizeBinaryArray) -> pa.Array:
     return pa.Array.from_buffers(pa.timestamp("ns"), count, buffers)
 
 
+def in_bytes(array: pa.Array) -> pa.Array:
+    """The bytes of timestamps, which are theirs already where a reader kept them."""
+    return array if array.type == BYTES else as_bytes(array)
+
+
 def as_bytes(array: pa.TimestampArray) -> pa.Array:
-    """The bytes of timestamps of nanoseconds, as Paimon's writer stores them."""
-    count = len(array)
+    """The bytes of timestamps of any unit but seconds, as Paimon's writer stores them."""
+    count, per_milli = len(array), _PER_MILLI[array.type.unit]
     values = np.frombuffer(array.buffers()[1] or b"", "<i8", count, 8 * array.offset)
-    millis, below = np.divmod(values, 1_000_000)
+    millis, below = np.divmod(values, per_milli)
+    below = below * (1_000_000 // per_milli)
     # Towards zero, as Java divides.
     left = np.fmod(millis, _DAY * 1000)
     stored = np.zeros(count, _STORED)
@@ -51,9 +58,11 @@ def _validity(array: pa.Array) -> pa.Buffer | None:
     return array.is_valid().buffers()[1] if array.null_count else None
 
 
-def marked(schema: pa.Schema) -> pa.Schema:
-    """The schema with bytes for each timestamp of nanoseconds, and a mark that the footer is to say INT96."""
-    return pa.schema([_marked(each) for each in schema], schema.metadata)
+def marked(schema: pa.Schema, but: Collection[str] = ()) -> pa.Schema:
+    """The schema with bytes for each timestamp of nanoseconds, and a mark that the footer is to say INT96. ``but``: the
+    columns to leave as they are.
+    """
+    return pa.schema([each if each.name in but else _marked(each) for each in schema], schema.metadata)
 
 
 def _marked(field: pa.Field) -> pa.Field:
@@ -74,6 +83,11 @@ def is_marked(field: pa.Field) -> bool:
     return _MARK.items() <= (field.metadata or {}).items()
 
 
+def holds_marked(field: pa.Field) -> bool:
+    """Whether it is marked, or a field nested in it is."""
+    return is_marked(field) or any(holds_marked(field.type.field(at)) for at in range(field.type.num_fields))
+
+
 def stored_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """The rows with bytes instead of timestamps of nanoseconds. ``schema``: as it is ``marked``."""
     columns = [
@@ -84,7 +98,7 @@ def stored_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _stored(leaf: pa.Array, kind: pa.DataType) -> pa.Array:
-    return as_bytes(leaf) if types.is_timestamp(leaf.type) and types.is_fixed_size_binary(kind) else leaf
+    return as_bytes(leaf) if types.is_timestamp(leaf.type) and kind == BYTES else leaf
 
 
 def with_leaves(array: pa.Array, like: pa.DataType, change: Callable[[pa.Array, pa.DataType], pa.Array]) -> pa.Array:

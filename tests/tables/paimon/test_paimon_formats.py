@@ -30,12 +30,13 @@ from dv_maintenance.engine.avro import reader as avro_file
 from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.engine.orc import reader as orc_file
 from dv_maintenance.engine.orc.near_epoch import zone_of
-from dv_maintenance.engine.parquet.int96 import as_bytes, marked, nanoseconds, stored_batch
+from dv_maintenance.engine.parquet.int96 import BYTES, as_bytes, marked, nanoseconds, stored_batch
 from dv_maintenance.engine.parquet.output import ParquetOutput
 from dv_maintenance.errors import DamagedTableError, RefusedError
-from dv_maintenance.files.parquet_footer import footer_bytes
+from dv_maintenance.files.parquet_footer import footer_bytes, open_parquet_file, with_bytes
 from dv_maintenance.files.parquet_groups import Footer
-from dv_maintenance.maintenance.execution.apply import purge
+from dv_maintenance.maintenance.execution.apply import maintain, purge
+from dv_maintenance.maintenance.planning.policy import Policy
 from dv_maintenance.maintenance.read import read
 from dv_maintenance.tables import open_table
 from dv_maintenance.tables.paimon.rows.types import arrow_type, parse_type
@@ -484,6 +485,33 @@ def test_nanoseconds_in_new_parquet_files(tmp_path: Path, monkeypatch: pytest.Mo
     assert group.column(2).statistics.null_count == expected["t"][-group.num_rows :].null_count
 
 
+def test_nanoseconds_of_any_year_are_moved(tmp_path: Path) -> None:
+    """And those of ORC files, which are not bytes, become INT96 beside them."""
+    table = PaimonWriter(tmp_path / "t", {"id": "INT", "t": "TIMESTAMP(9)"})
+    stored = [struct.pack("<qi", each, 5_373_484) for each in (1, 2, 3)]  # 9999-12-31
+    found = marked(pa.schema([pa.field("id", pa.int32()), pa.field("t", pa.timestamp("ns"))]))
+
+    def write(_: pa.Table, path: Path) -> None:
+        with path.open("wb") as sink:
+            output = ParquetOutput(sink, found, store_schema=False)
+            output.write([pa.record_batch([pa.array([1, 2, 3], pa.int32()), pa.array(stored, BYTES)], schema=found)])
+            output.close()
+
+    far = table.append([dict.fromkeys(["id", "t"])] * 3, write=write)
+    near = table.append([{"id": 4, "t": -1}, {"id": 5, "t": None}], suffix=".orc", write=orc_writer)
+    table.delete({far: [1], near: [1]})
+    with pytest.raises(RefusedError, match="before 1677 or after 2262"):
+        rows(table)
+    assert maintain(open_table(str(table.path)), LocalEngine(), Policy(min_input_files=2)).verified
+    (path,) = open_table(str(table.path)).snapshot().files["path"].to_pylist()
+    with open_parquet_file(table.path / path, with_bytes(pq.read_metadata(table.path / path), [1])) as file:
+        assert file.read().to_pylist() == [
+            {"id": 1, "t": stored[0]},
+            {"id": 3, "t": stored[2]},
+            {"id": 4, "t": struct.pack("<qi", -1, 2_440_588)},
+        ]
+
+
 @pytest.mark.parametrize(
     ("time", "nanos", "day"),
     [(0, 0, 0), (1, 1, 0), (-1, -1, 0), (-86_399_999_999_998, 2, -1), (-86_400_000_000_001, -1, -1)],
@@ -493,3 +521,7 @@ def test_int96_as_java_divides(time: int, nanos: int, day: int) -> None:
     (stored,) = as_bytes(pa.array([time], pa.timestamp("ns"))).to_pylist()
     assert struct.unpack("<qi", stored) == (nanos, 2_440_588 + day)
     assert nanoseconds(pa.array([None, stored], pa.binary(12)))[1].value == time
+    for unit, count in (("us", 1000), ("ms", 1_000_000)):
+        whole = time // count
+        coarse, exact = pa.array([whole], pa.timestamp(unit)), pa.array([whole * count], pa.timestamp("ns"))
+        assert as_bytes(coarse) == as_bytes(exact)
