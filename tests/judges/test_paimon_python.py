@@ -387,6 +387,32 @@ def test_vectors(pypaimon: PyPaimon, path: Path, kind: str) -> None:
     assert sorted(map(repr, pypaimon("rows", path))) == sorted(map(repr, numbers(path))) != before
 
 
+def test_updated_vectors_are_cut(pypaimon: PyPaimon, path: Path) -> None:
+    """Both files, of which the newer counts; pypaimon fails after an update if there are more columns of vectors."""
+    columns = {"id": "int64", "v": "float[3]", "a": "string"}
+    options = EVOLVING | {"vector.file.format": "parquet"}
+    pypaimon("create", path, columns=columns, partition=[], options=options)
+    rows = [{"id": each, "v": [each / 2, -1.5, 0.0], "a": f"a{each}"} for each in range(20)]
+    pypaimon("append", path, columns=columns, rows=rows)
+    pypaimon("update", path, column="v", values={"3": [9.0, 9.5, 9.0]})
+    pypaimon("update", path, column="a", values={"4": "new"})
+    pypaimon("delete", path, ids=[1, 10, 11])
+    names = ["_ROW_ID", *columns]
+    before = pypaimon("rows", path, columns=names)
+    assert [9.0, 9.5, 9.0] in [row["v"] for row in before]
+    assert purge(opened(path), LocalEngine()).verified
+    live = opened(path).snapshot().parts["file_name"].to_pylist()
+    assert sum(name.endswith(".vector.parquet") for name in live) == 6
+    same(pypaimon("rows", path, columns=names), before)
+    same(numbers(path), [{key: row[key] for key in columns} for row in before])
+    pypaimon("update", path, column="v", values={"4": [1.0, 1.0, 1.0]})
+    pypaimon("delete", path, ids=[19])
+    before = pypaimon("rows", path, columns=names)
+    assert [1.0, 1.0, 1.0] in [row["v"] for row in before]
+    assert purge(opened(path), LocalEngine()).verified
+    same(pypaimon("rows", path, columns=names), before)
+
+
 def numbers(path: Path) -> list[dict[str, Any]]:
     _, batches = read(opened(path))
     return [row for batch in batches for row in batch.to_pylist()]

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from dv_maintenance.engine.parquet.calendars import FileCalendar
+from dv_maintenance.engine.parquet.int96 import BYTES, holds_marked, in_bytes
 from dv_maintenance.engine.parquet.widening import Convert, same, widening
 from dv_maintenance.engine.rows.values import scalar_of
 from dv_maintenance.errors import DamagedTableError, RefusedError
@@ -86,7 +87,7 @@ class Projection:
         names: Mapping[str, Sequence[str]] | None = None
         if match_by == "id" and wanted and not any(_field_id(field) for field in stored):
             names = _names(schema, file)
-        binder = _Binder(match_by, file, calendar, names)
+        binder = _Binder(match_by, file, calendar, names, stores_times=any(map(holds_marked, schema)))
         children = binder.children(list(stored), wanted, first_leaf=0, path=())
         positions = {index: position for position, index in enumerate(children.read)}
         found = [None if child is None else (positions[child[0]], child[1]) for child in children.found]
@@ -153,11 +154,14 @@ class _Binder:
         file: str,
         calendar: FileCalendar | None,
         names: Mapping[str, Sequence[str]] | None = None,
+        *,
+        stores_times: bool = False,
     ) -> None:
         self.match_by = match_by
         self.names = names
         self.file = file
         self.calendar = calendar
+        self.stores_times = stores_times  # whether bytes that are wanted may be those of timestamps
         self.origins: dict[str, int] = {}
         self.hybrid: set[int] = set()
 
@@ -223,7 +227,10 @@ class _Binder:
             element = (*path, "list", "element")
             convert, leaves = self._bind(stored.value_type, wanted.value_type, first, element)
             return (same if stored == wanted and convert is same else _list_of(convert, wanted)), leaves
-        leaf = None if types.is_nested(stored) and stored != wanted else widening(stored, wanted)
+        if self.stores_times and types.is_timestamp(stored) and wanted == BYTES:
+            leaf: Convert | None = in_bytes
+        else:
+            leaf = None if types.is_nested(stored) and stored != wanted else widening(stored, wanted)
         if leaf is None:
             raise self._mismatch(path, stored, wanted)
         if not types.is_nested(stored):

@@ -12,8 +12,6 @@ from collections.abc import Callable
 import pyarrow as pa
 from pyarrow import types
 
-from dv_maintenance.engine.parquet.int96 import BYTES, in_bytes
-
 Convert = Callable[[pa.Array], pa.Array]
 
 # Decimal digits that hold every value of an integer type (protocol: Type Widening).
@@ -41,8 +39,6 @@ def widening(source: pa.DataType, target: pa.DataType) -> Convert | None:
         # The flag of UTC never changes the stored number: Delta's and Paimon's writers have omitted it (INT96 has
         # none). Units are converted; a value that a coarser unit can't hold is an error, and is not rounded.
         return lambda array: array.cast(pa.timestamp(target.unit, source.tz)).view(target)
-    if types.is_timestamp(source) and target == BYTES:
-        return in_bytes
     if _text(source) and _text(target):
         # Unchecked, as the bytes do not change: other writers do store other encodings in strings.
         return lambda array: array.cast(target, safe=False)
