@@ -205,6 +205,7 @@ DESCRIBED = {
     "descriptor": {"blob-descriptor-field": "pic"},
     "descriptor-read": {"blob-descriptor-field": "pic", "blob-as-descriptor": "true"},
     "orc": {"blob.stored-descriptor-fields": "pic", "file.format": "orc"},
+    "avro": {"blob-descriptor-field": "pic", "file.format": "avro"},
     "view": {"blob-view-field": "pic"},
     "video": {"video-frame-field": "pic"},
 }
@@ -258,7 +259,7 @@ def test_blobs_that_are_described_are_moved(pypaimon: PyPaimon, path: Path, tmp_
         "view": "other14",
         "video": ["<001>", 4],
     }.get(kind, "<014>")
-    apart = {each.suffix for each in path.glob("bucket-0/*")} - {".parquet", ".orc"}
+    apart = {each.suffix for each in path.glob("bucket-0/*")} - {".parquet", ".orc", ".avro"}
     assert apart == {"video": {".video"}}.get(kind, {".blob"} if "pic" not in DESCRIBED[kind].values() else set())
     report = purge(opened(path), LocalEngine())
     assert report.verified, report.problems
@@ -321,6 +322,7 @@ NOT_READ = {
     "as-descriptor": "the places of blobs in files of this table",
     "descriptor": "the URIs of blobs, which may be anywhere",
     "orc": "the URIs of blobs, which may be anywhere",
+    "avro": "the URIs of blobs, which may be anywhere",
     "view": "the places of blobs in other tables",
     "video": "holds a video",
 }
