@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 import pytest
@@ -284,7 +284,6 @@ CHANGED = [
     "variant_col",
 ]  # fmt: skip
 LEFT: dict[str, tuple[type[DvMaintenanceError], str]] = {
-    "ts_nano": (RefusedError, "the column t holds nanoseconds"),
     "jdbc_catalog": (RefusedError, "only its catalog can commit"),
     "bad_cardinality": (DamagedTableError, "positions"),
     "bad_crc": (DamagedTableError, "CRC-32 is"),
@@ -295,6 +294,10 @@ LEFT: dict[str, tuple[type[DvMaintenanceError], str]] = {
     "bad_truncated_puffin": (DamagedTableError, "puffin"),
     "bad_two_dvs": (DamagedTableError, "two deletion vectors"),
 }
+
+
+# Spark reads no nanoseconds: Iceberg's Java library judges such tables in test_iceberg_types_judged.
+UNREAD: Final = ("ts_nano",)
 
 
 def new_values(schema: pa.Schema) -> dict[str, str]:
@@ -374,7 +377,7 @@ def test_golden_tables_that_are_not_changed(
 
 
 def test_every_golden_table_is_changed_or_left(golden: Path) -> None:
-    assert {*CHANGED, *LEFT} == {path.parent.name for path in (golden / "iceberg").glob("*/expected.json")}
+    assert {*CHANGED, *LEFT, *UNREAD} == {path.parent.name for path in (golden / "iceberg").glob("*/expected.json")}
 
 
 def test_partitions_by_floats(engine: IcebergEngine) -> None:
