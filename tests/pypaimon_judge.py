@@ -22,25 +22,32 @@ class PyPaimon:
     """
 
     def __init__(self, python: Path, more: Path) -> None:
-        worker = Path(__file__).parent / "pypaimon_worker.py"
-        self._process = subprocess.Popen(
-            [str(python), str(worker)],
+        self._python, self._more = python, more
+        self._process = self._begun()
+
+    def _begun(self) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [str(self._python), str(Path(__file__).parent / "pypaimon_worker.py")],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
-            env={**os.environ, "PYTHONPATH": str(more)},
+            env={**os.environ, "PYTHONPATH": str(self._more)},
         )
 
     def __call__(self, do: str, table: Path, **arguments: Any) -> Any:
-        """Tables are at ``WAREHOUSE/DATABASE.db/TABLE``. Raises PyPaimonError."""
+        """Tables are at ``WAREHOUSE/DATABASE.db/TABLE``. Raises PyPaimonError, also if the process ends; the next call
+        begins another one.
+        """
         assert self._process.stdin
         assert self._process.stdout
         self._process.stdin.write(json.dumps({"do": do, "path": str(table), **arguments}) + "\n")
         self._process.stdin.flush()
         line = self._process.stdout.readline()
         if not line:
-            raise PyPaimonError(f"it ended with {self._process.wait()}")
+            code = self._process.wait()
+            self._process = self._begun()
+            raise PyPaimonError(f"it ended with {code}")
         answer = json.loads(line)
         if "error" in answer:
             raise PyPaimonError(answer["error"])

@@ -682,3 +682,34 @@ def test_tables_of_paimon_in_java(
     if not key:
         purge(opened(path), LocalEngine())
         same(pypaimon("rows", path), theirs)
+
+
+@pytest.mark.parametrize("kind", ["orc", "parquet"])
+def test_far_nanoseconds_are_misread_with_arrow(
+    pypaimon: PyPaimon, paimon_engine: PaimonEngine, path: Path, kind: str
+) -> None:
+    """Paimon's engine writes and reads them. Its package for Python reads with Arrow, too: other times."""
+    paimon_engine.create(path, {"id": "INT", "t": "TIMESTAMP(9)"}, options=DV | {"file.format": kind})
+    seconds = [-12_000_000_000, 1_700_000_000, 20_000_000_000, 253_402_300_799]
+    rows = [{"id": at, "t": each * 10**9 + 123_456_789} for at, each in enumerate(seconds)]
+    paimon_engine.append(path, [[*row.values()] for row in rows])
+    same(paimon_engine.rows(path), rows)
+    years = {row["id"]: row["t"][:4] for row in pypaimon("rows", path)}
+    assert years == {0: "2174", 1: "2023", 2: "2019", 3: "1816"}
+    with pytest.raises(RefusedError, match="before 1677 or after 2262"):
+        our_rows(path)
+
+
+def test_maps_with_a_null_key_end_processes_with_arrow(
+    pypaimon: PyPaimon, paimon_engine: PaimonEngine, path: Path
+) -> None:
+    """In ORC files, which Paimon's engine writes and reads. Its package for Python reads with Arrow, too."""
+    columns = {"id": "INT", "m": {"type": "MAP", "key": "INT", "value": "INT"}}
+    paimon_engine.create(path, columns, options=DV | {"file.format": "orc"})
+    paimon_engine.append(path, [(1, [(1, 1), (None, 2)]), (2, [(3, 3)])])
+    same(paimon_engine.rows(path), [{"id": 1, "m": [[1, 1], [None, 2]]}, {"id": 2, "m": [[3, 3]]}])
+    with pytest.raises(PyPaimonError, match="it ended with"):
+        pypaimon("rows", path)
+    assert pypaimon("rows", path, columns=["id"]) == [{"id": 1}, {"id": 2}]
+    with pytest.raises(RefusedError, match="maps with a null key"):
+        our_rows(path)
