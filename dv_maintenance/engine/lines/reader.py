@@ -6,20 +6,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from dv_maintenance.engine.faults import reading
+from dv_maintenance.engine.faults import decoding, reading
 from dv_maintenance.errors import DamagedTableError, RefusedError
+from dv_maintenance.files.lines import CODECS, unpacked_lines
 
 if TYPE_CHECKING:
     from dv_maintenance.tables.work import ScanTask, SourceFile
 
 SCHEMA: Final = pa.schema([pa.field("line", pa.binary())])
 HEADED: Final = "headed"
-_CODECS: Final = {"gz": "gzip", "bz2": "bz2"}
-_CHUNK: Final = 1 << 20
 
 
 class LinesStored:
@@ -37,11 +36,11 @@ class LinesStored:
             raise DamagedTableError(f"the row count of {source.uri} is unknown")
         self.rows: int = source.rows
         self._uri = source.uri
-        codec = _CODECS.get(source.uri.rpartition(".")[2])
-        self._lines = lines_of(pa.CompressedInputStream(file, codec) if codec else file)
+        self._lines = unpacked_lines(file, packed_as(source.uri))
         self.header: bytes | None = None
         if source.format == HEADED:
-            first = next(self._lines, [])
+            with decoding(source.uri):
+                first = next(self._lines, [])
             if not first:
                 raise DamagedTableError(f"{source.uri} has no header")
             self.header, *rest = first
@@ -54,7 +53,7 @@ class LinesStored:
         """See ``protocols.StoredFile``. Raises RefusedError if lines are not rows."""
         del fields  # there is one
         found = 0
-        with reading(self._uri, "lines"):
+        with reading(self._uri, "lines"), decoding(self._uri):
             for lines in self._lines:
                 found += len(lines)
                 if found > self.rows:
@@ -69,26 +68,13 @@ class LinesStored:
             )
 
 
-def lines_of(file: Any) -> Iterator[list[bytes]]:
-    r"""The lines of a file. As in Java's ``BufferedReader``, a line ends with a line feed, a carriage return, or both.
-
-    >>> import io
-    >>> list(lines_of(io.BytesIO(b"a\r\n\nb\rc")))
-    [[b'a', b'', b'b'], [b'c']]
-    """
-    rest = b""
-    while chunk := file.read(_CHUNK):
-        rest += chunk
-        # A line feed may follow in the next chunk.
-        end = max(rest.rfind(b"\n"), rest.rfind(b"\r", 0, len(rest) - 1)) + 1
-        if end:
-            yield rest[:end].splitlines()
-            rest = rest[end:]
-    if rest:
-        yield rest.splitlines()
-
-
 def open_lines(file: pa.NativeFile, source: SourceFile, task: ScanTask) -> LinesStored:
     """See ``file_formats.FileFormat.stored``. Raises as :class:`LinesStored`."""
     del task
     return LinesStored(file, source)
+
+
+def packed_as(uri: str) -> str:
+    """The end of a name that says how the file is packed, empty if it is not."""
+    end = f".{uri.rpartition('.')[2]}"
+    return end if end in CODECS else ""

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import bz2
-import zlib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any
 
 from dv_maintenance.engine.faults import writing
-from dv_maintenance.engine.lines.reader import LinesStored
+from dv_maintenance.engine.lines.reader import LinesStored, packed_as
 from dv_maintenance.engine.sinks import close_sink
 from dv_maintenance.engine.whole_file import WholeReader
+from dv_maintenance.files.lines import joined, packer_of
 from dv_maintenance.tables.work import OutputFile
 
 if TYPE_CHECKING:
@@ -21,25 +19,6 @@ if TYPE_CHECKING:
     from dv_maintenance.engine.protocols import Reader
     from dv_maintenance.storage import Storage
     from dv_maintenance.tables.work import RewriteTask, SourceFile
-
-
-class _Packer(Protocol):
-    def compress(self, data: bytes, /) -> bytes: ...
-    def flush(self) -> bytes: ...
-
-
-class _Plain:
-    def compress(self, data: bytes, /) -> bytes:
-        return data
-
-    def flush(self) -> bytes:
-        return b""
-
-
-_PACKERS: Final[dict[str, Callable[[], _Packer]]] = {
-    "gz": partial(zlib.compressobj, wbits=zlib.MAX_WBITS | 16),
-    "bz2": bz2.BZ2Compressor,
-}
 
 
 class LinesFiles:
@@ -69,14 +48,14 @@ class LinesFile:
 
     def __init__(self, files: LinesFiles, uri: str) -> None:
         self.uri, self._files, self._rows = uri, files, 0
-        self._packer = _PACKERS.get(uri.rpartition(".")[2], _Plain)()
+        self._packer = packer_of(packed_as(uri))
         self._sink = files.storage.open_output(uri)
         if files.header is not None:
             self._write([files.header])
 
     def _write(self, lines: list[bytes]) -> None:
         with writing(self.uri):
-            self._sink.write(self._packer.compress(b"".join(line + b"\n" for line in lines)))
+            self._sink.write(self._packer.compress(joined(lines)))
 
     def accepts(self, footer: Any, origins: Mapping[str, int], batch: pa.RecordBatch | None = None) -> bool:
         """See ``protocols.NewFile``."""

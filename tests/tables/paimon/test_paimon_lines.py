@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import io
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+import zstandard
 from support.paimon_writer import DataFile, PaimonWriter
 
 from dv_maintenance.dml.delete import delete
-from dv_maintenance.engine.lines.reader import lines_of
 from dv_maintenance.engine.local import LocalEngine
-from dv_maintenance.errors import RefusedError
+from dv_maintenance.errors import DamagedTableError, RefusedError
+from dv_maintenance.files.lines import CODECS, lines_of, packer_of, unpacked_lines
 from dv_maintenance.maintenance.execution.apply import maintain, purge
 from dv_maintenance.maintenance.health import health
 from dv_maintenance.maintenance.planning.policy import Policy
@@ -27,6 +31,8 @@ PACK: dict[str, tuple[Callable[[bytes], bytes], Callable[[bytes], bytes]]] = {
     "": (bytes, bytes),
     ".gz": (gzip.compress, gzip.decompress),
     ".bz2": (bz2.compress, bz2.decompress),
+    ".deflate": (zlib.compress, zlib.decompress),
+    ".zst": (zstandard.compress, lambda data: zstandard.ZstdDecompressor().decompressobj().decompress(data)),
 }
 
 
@@ -109,8 +115,7 @@ def test_line_breaks_in_values(tmp_path: Path, data: bytes) -> None:
 @pytest.mark.parametrize(
     ("suffix", "options", "why"),
     [
-        (".csv.zst", {}, r"compression is not written here \(.zst\)"),
-        (".csv.snappy", {}, r"compression is not written here \(.snappy\)"),
+        (".csv.br", {}, r"compression is not written here \(.br\)"),
         (".csv", {"csv.line-delimiter": "|"}, r"others than its rows \(csv.line-delimiter\)"),
         (".csv", {"lineSep": "\r\n"}, r"others than its rows \(lineSep\)"),
         (".csv", {"csv.mode": "DROPMALFORMED"}, r"others than its rows \(csv.mode\)"),
@@ -125,6 +130,30 @@ def test_files_that_are_left_alone(tmp_path: Path, suffix: str, options: dict[st
     with pytest.raises(RefusedError, match=why) as caught:
         purge(open_table(str(table.path)), LocalEngine())
     assert "engine-sql" in str(caught.value)
+
+
+@pytest.mark.parametrize("packed", sorted(CODECS - {""}))
+def test_streams_of_hadoop(packed: str) -> None:
+    """Blocks of several parts, too, which Hadoop writes for long lines; and damage, which is never taken for an end."""
+    lines = [b"x" * (each * 7 % 5000) + b"%d" % each for each in range(400)]
+    packer = packer_of(packed)
+    data = b"".join(packer.compress(b"".join(line + b"\n" for line in lines[at : at + 90])) for at in range(0, 400, 90))
+    data += packer.flush()
+    assert [line for found in unpacked_lines(io.BytesIO(data), packed) for line in found] == lines
+    for stop in (2, 6, 1000, len(data) - 1):
+        with pytest.raises(DamagedTableError):
+            [*unpacked_lines(io.BytesIO(data[:stop]), packed)]
+    name = {".snappy": "snappy", ".lz4": "lz4_raw"}.get(packed)
+    if name:
+        parts = [pa.Codec(name).compress(each, asbytes=True) for each in (b"abc\n" * 99, b"d\n")]
+        block = (398).to_bytes(4, "big") + b"".join(len(each).to_bytes(4, "big") + each for each in parts)
+        if packed == ".lz4":
+            with pytest.raises(RefusedError, match="a block of LZ4 has several parts"):
+                [*unpacked_lines(io.BytesIO(block), packed)]
+        else:
+            assert [*unpacked_lines(io.BytesIO(block), packed)] == [[b"abc"] * 99, [b"d"]]
+            with pytest.raises(DamagedTableError, match="has 2 bytes, not 1 to 1"):
+                [*unpacked_lines(io.BytesIO(b"\0\0\1\x8d" + block[4:]), packed)]
 
 
 def test_a_file_keeps_its_format(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dv_maintenance.files.arrays import flags
+from dv_maintenance.files.lines import CODECS
 from dv_maintenance.tables.paimon.rows.lineage import tracks
 from dv_maintenance.tables.paimon.rows.tasks import stored_source
 
@@ -28,7 +29,6 @@ KINDS: Final = ("csv", "json", "text")
 FORMATS: Final = ("lines", "headed")
 LINES: Final = pa.schema([pa.field("line", pa.binary())])
 _NAME: Final = r"\.(csv|json|text)(\.[^./]+)?$"
-_PACKED: Final = (None, ".gz", ".bz2")
 # Options with the value by which each line is a row; some have a second name.
 _PLAIN: Final = {
     **dict.fromkeys(["csv.line-delimiter", "json.line-delimiter", "text.line-delimiter", "lineSep"], "\n"),
@@ -52,11 +52,15 @@ def why_not(snapshot: PaimonSnapshot, path: str) -> str | None:
     """Why the lines of a file are not copied here."""
     if tracks(snapshot.options):
         return "rows keep no ids in files of lines (row-tracking.enabled)"
-    for name, plain in _PLAIN.items():
-        if snapshot.properties.get(name, plain).lower() != plain:
-            return f"its lines may be others than its rows ({name})"
-    packed = _match(path)[2]
-    return None if packed in _PACKED else f"its compression is not written here ({packed})"
+    if (name := otherwise(snapshot)) is not None:
+        return f"its lines may be others than its rows ({name})"
+    packed = _match(path)[2] or ""
+    return None if packed in CODECS else f"its compression is not written here ({packed})"
+
+
+def otherwise(snapshot: PaimonSnapshot) -> str | None:
+    """The option by which lines may be others than rows."""
+    return next((name for name, plain in _PLAIN.items() if snapshot.properties.get(name, plain).lower() != plain), None)
 
 
 def source_of(layout: Layout, snapshot: PaimonSnapshot, row: Mapping[str, Any]) -> SourceFile:
