@@ -20,7 +20,18 @@ from effort import examples
 from golden_tables import NotThere
 from hypothesis import settings
 from support.object_stores import AZURITE, KEYS, S3PROXY, Store, azurite, s3proxy
-from support.places import CLASSES, GOLDEN, ICEBERG, JARS, JUDGED_SPARK, PAIMON, PYPAIMON, SEARCHES, SQLITE
+from support.places import (
+    CLASSES,
+    GOLDEN,
+    ICEBERG,
+    JARS,
+    JUDGED_SPARK,
+    PAIMON,
+    PYPAIMON,
+    PYPAIMON_LANCE,
+    SEARCHES,
+    SQLITE,
+)
 from support.real_unity import UC_SERVER, RealUnity, real_unity
 from support.sessions import CHEAP
 from support.unity_judges import Kernel, kernel_jars
@@ -336,7 +347,7 @@ def pypaimon() -> Iterator[PyPaimon]:
 
     if not (PYPAIMON / ".complete").is_file():
         missing("pypaimon", "run 'make judges' (needs network)")
-    judge = PyPaimon(PYPAIMON / "bin" / "python", SEARCHES)
+    judge = PyPaimon(PYPAIMON / "bin" / "python", SEARCHES, PYPAIMON_LANCE)
     yield judge
     judge.close()
 
@@ -346,6 +357,13 @@ def searches() -> None:
     """What pypaimon needs for searches of vectors and texts."""
     if not (SEARCHES / ".complete").is_file() or not (SEARCHES / "lumina_data").is_dir():
         missing("paimon-vindex, paimon-ftindex and lumina-data", "run 'make judges' (needs network)")
+
+
+@pytest.fixture(scope="session")
+def pypaimon_lance() -> None:
+    """What pypaimon reads and writes Lance files with."""
+    if not (PYPAIMON_LANCE / ".complete").is_file():
+        missing("pylance for pypaimon", "run 'make judges' (needs network)")
 
 
 @pytest.fixture(scope="session")

@@ -18,10 +18,10 @@ class PyPaimonError(Exception):
 class PyPaimon:
     """See ``pypaimon_worker.Worker`` for what it does.
 
-    more : a folder of packages that its environment lacks.
+    more : folders of packages that its environment lacks.
     """
 
-    def __init__(self, python: Path, more: Path) -> None:
+    def __init__(self, python: Path, *more: Path) -> None:
         self._python, self._more = python, more
         self._process = self._begun()
 
@@ -32,7 +32,7 @@ class PyPaimon:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
-            env={**os.environ, "PYTHONPATH": str(self._more)},
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, self._more))},
         )
 
     def __call__(self, do: str, table: Path, **arguments: Any) -> Any:

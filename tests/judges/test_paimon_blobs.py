@@ -124,6 +124,50 @@ def test_vectors_that_were_cut(paimon_engine: PaimonEngine, tmp_path: Path, besi
     assert len(judge_rows(engine, path)) == 1494
 
 
+@pytest.mark.parametrize("codec", ["none", pytest.param("snappy", marks=pytest.mark.deep)])
+def test_vectors_in_json_that_were_cut(paimon_engine: PaimonEngine, tmp_path: Path, codec: str) -> None:
+    """Lines of which no value is read."""
+    engine, path = paimon_engine, tmp_path / "t"
+    columns = {"id": "INT", "v": vector("FLOAT", 3), "w": vector("BIGINT", 2)}
+    options = EVOLVING | {"vector.file.format": "json", "file.compression": codec, "x": "y"}
+    engine.create(path, columns, options=options)
+    for first in (0, 500):
+        rows = [(n, [0.1, -1e-30, float(n)], None if n % 2 else [n, 2]) for n in range(first, first + 500)]
+        engine.append(path, rows)
+    was, values = ids(engine, path), {row["id"]: row for row in engine.rows(path)}
+    with_vectors(path)
+    gone = {0, 1, 77, 499, 500, 740}
+    delete(opened(path), LocalEngine(), f"id IN ({', '.join(map(str, gone))})")
+    assert purge(opened(path), LocalEngine()).verified
+    assert not opened(path).snapshot().index.dvs
+    vectors = [row for row in opened(path).snapshot().parts.to_pylist() if ".vector.json" in row["file_name"]]
+    ranges = [(2, 75), (78, 421), (501, 239), (741, 259)]
+    assert sorted((row["first_row_id"], row["physical_rows"]) for row in vectors) == ranges
+    without_vectors(path)
+    assert ids(engine, path) == {key: value for key, value in was.items() if key not in gone}
+    assert {row["id"]: row for row in engine.rows(path)} == {n: row for n, row in values.items() if n not in gone}
+    engine.append(path, rows)
+    assert len(engine.rows(path)) == 1494
+
+
+@pytest.mark.parametrize(
+    ("kind", "says"),
+    [
+        ("csv", "Unsupported data type for CSV format: VECTOR"),
+        ("text", "BinaryVector cannot be cast to class"),
+        ("orc", "Unsupported type: VECTOR"),
+        ("parquet", "Unsupported type: VECTOR"),
+    ],
+)
+def test_formats_that_vectors_are_not_written_to(
+    paimon_engine: PaimonEngine, tmp_path: Path, kind: str, says: str
+) -> None:
+    options = EVOLVING | {"vector.file.format": kind, "file.format": "avro", "file.compression": "snappy"}
+    with pytest.raises(EngineError, match=says):
+        paimon_engine.create(tmp_path / "t", {"id": "INT", "v": vector("FLOAT", 3)}, options=options)
+        paimon_engine.append(tmp_path / "t", [(1, [0.5, 1.5, 2.5])])
+
+
 def test_vectors(paimon_engine: PaimonEngine, tmp_path: Path) -> None:
     engine, path = paimon_engine, tmp_path / "t"
     columns = {"id": "INT", "v": vector("FLOAT", 3), "w": vector("BIGINT", 2)}

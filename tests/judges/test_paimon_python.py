@@ -389,6 +389,41 @@ def test_vectors(pypaimon: PyPaimon, path: Path, kind: str) -> None:
     assert sorted(map(repr, pypaimon("rows", path))) == sorted(map(repr, numbers(path))) != before
 
 
+@pytest.mark.usefixtures("pypaimon_lance")
+def test_vectors_in_lance_files_are_cut(pypaimon: PyPaimon, path: Path) -> None:
+    """With nulls in them, and after an update."""
+    columns = {"id": "int64", "v": "float[3]", "w": "int64[2]", "a": "string"}
+    options = EVOLVING | {"vector.file.format": "lance"}
+    pypaimon("create", path, columns=columns, partition=[], options=options)
+    for first in (0, 2000):
+        rows = [
+            {"id": each, "v": None if each % 4 == 0 else [each / 2, -1.5, 0.0], "w": [each, -each], "a": f"a{each}"}
+            for each in range(first, first + 2000)
+        ]
+        pypaimon("append", path, columns=columns, rows=rows)
+    pypaimon("delete", path, ids=[0, 1, 77, 1998, 1999, 2000, 3000])
+    names = ["_ROW_ID", *columns]
+    before = pypaimon("rows", path, columns=names)
+    assert len(before) == 3993
+    assert purge(opened(path), LocalEngine()).verified
+    assert not health(opened(path).snapshot()).counts.files_with_dv
+    live = opened(path).snapshot().parts.to_pylist()
+    found = [row for row in live if row["file_name"].endswith(".vector.lance")]
+    ranges = [(2, 75), (78, 1920), (2001, 999), (3001, 999)]
+    assert sorted((row["first_row_id"], row["physical_rows"]) for row in found) == ranges
+    versions = {(path / row["path"]).read_bytes()[-8:-4] for row in found}
+    assert versions == {struct.pack("<HH", 2, 2)}
+    same(pypaimon("rows", path, columns=names), before)
+    vacuum(opened(path), of_all_that_expired())
+    same(pypaimon("rows", path, columns=names), before)
+    pypaimon("append", path, columns=columns, rows=rows[:50])
+    pypaimon("delete", path, ids=[80, 4010])
+    before = pypaimon("rows", path, columns=names)
+    assert purge(opened(path), LocalEngine()).verified
+    same(pypaimon("rows", path, columns=names), before)
+    assert len(our_rows(path, columns=["id", "a"])) == len(before)
+
+
 def test_updated_vectors_are_cut(pypaimon: PyPaimon, path: Path) -> None:
     """Both files, of which the newer counts; pypaimon fails after an update if there are more columns of vectors."""
     columns = {"id": "int64", "v": "float[3]", "a": "string"}

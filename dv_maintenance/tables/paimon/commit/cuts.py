@@ -10,13 +10,14 @@ import hashlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
 import pyarrow as pa
 
 from dv_maintenance.errors import ConflictError, DamagedTableError, VerificationError
-from dv_maintenance.files import blob, parquet_cut, video
+from dv_maintenance.files import blob, lance_cut, lines, parquet_cut, video
 from dv_maintenance.files.avro import cut as avro_cut
 from dv_maintenance.files.parquet_footer import open_parquet_file
 from dv_maintenance.tables.fingerprint import row_hashes
@@ -138,11 +139,20 @@ class Cuts:
             raise
 
 
-def _parquet_digest(file: pa.NativeFile, rows: range, of: int) -> str:
+def _by_values(rows: Iterable[pa.RecordBatch]) -> str:
+    """What does not depend on how values are encoded, nor on how rows are batched."""
     found = hashlib.blake2b()
-    for batch in parquet_cut.batches(open_parquet_file(file), rows, of):
+    for batch in rows:
         found.update(row_hashes(batch).tobytes())
     return found.hexdigest()
+
+
+def _parquet_digest(file: pa.NativeFile, rows: range, of: int) -> str:
+    return _by_values(parquet_cut.batches(open_parquet_file(file), rows, of))
+
+
+def _lance_digest(file: pa.NativeFile, rows: range, of: int) -> str:
+    return _by_values(lance_cut.batches(file, rows, of))
 
 
 CUT: Final[Mapping[str, Callable[[pa.NativeFile, range, int, Any], None]]] = {
@@ -150,10 +160,14 @@ CUT: Final[Mapping[str, Callable[[pa.NativeFile, range, int, Any], None]]] = {
     ".video": video.cut,
     ".vector.parquet": parquet_cut.cut,
     ".vector.avro": avro_cut.cut,
+    ".vector.lance": lance_cut.cut,
+    **{f".vector.json{packed}": partial(lines.cut, packed=packed) for packed in lines.CODECS},
 }
 """How the files of columns apart from others are cut, by the end of their names."""
 # What rows are, where they are encoded anew: compared with what is stored.
 _DIGESTS: Final[Mapping[str, Callable[[pa.NativeFile, range, int], str]]] = {
     ".vector.parquet": _parquet_digest,
     ".vector.avro": avro_cut.digest,
+    ".vector.lance": _lance_digest,
+    **{f".vector.json{packed}": partial(lines.digest, packed=packed) for packed in lines.CODECS},
 }

@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 
 from dv_maintenance.errors import DamagedTableError, UnsupportedFeatureError
 from dv_maintenance.files.arrays import bools, combined, int64s, strings
+from dv_maintenance.files.lines import CODECS
 from dv_maintenance.tables.paimon.features import DESCRIPTIONS, VIEWS, columns_named
 from dv_maintenance.tables.paimon.log.schema import Schema
 from dv_maintenance.tables.paimon.rows.lineage import LINEAGE
@@ -33,7 +34,8 @@ _SYSTEM: Final = frozenset(each.name for each in LINEAGE)
 _VIDEO: Final = ".video"
 _BLOBS: Final = (".blob", _VIDEO)
 _VECTORS: Final = ".vector."
-_CUT: Final = (".vector.parquet", ".vector.avro")
+_CUT: Final = (".vector.parquet", ".vector.avro", ".vector.lance")
+_JSON: Final = ".vector.json"
 _NEXT: Final = "read the table with Paimon itself, for example through its Spark connector"
 
 
@@ -119,20 +121,27 @@ def suffix_of(name: str) -> str:
 
     >>> [suffix_of(each) for each in ("data-1-0.orc", "data-1-0.vector.avro", "data-1-0.zstd.parquet")]
     ['.orc', '.vector.avro', '.parquet']
+    >>> suffix_of("data-1-0.vector.json.gz")
+    '.vector.json.gz'
     """
-    kind = f".{name.rpartition('.')[2].lower()}"
-    return f"{_VECTORS[:-1]}{kind}" if _VECTORS in name else kind
+    stem, _, last = name.rpartition(".")
+    kind = f".{last.lower()}"
+    if _VECTORS not in name:
+        return kind
+    return f"{_JSON}{kind}" if kind in CODECS and stem.endswith(".json") else f"{_VECTORS[:-1]}{kind}"
 
 
-def with_uncut(parts: pa.Table) -> pa.StringArray:
+def with_uncut(parts: pa.Table, *, lines: bool) -> pa.StringArray:
     """Anchors whose rows have vectors in other files of a format that is not cut here.
 
     parts : see :func:`grouped`.
+    lines : whether those of JSON files are rows.
     """
     if not parts.num_rows:
         return strings([])
     ends = [suffix_of(name) for name in parts["file_name"].to_pylist()]
-    apart = bools(np.array([end.startswith(_VECTORS) and end not in _CUT for end in ends]))
+    known = {*_CUT, *(f"{_JSON}{packed}" for packed in CODECS if lines)}
+    apart = bools(np.array([end.startswith(_VECTORS) and end not in known for end in ends]))
     return combined(parts[PARTS_OF].filter(apart))
 
 

@@ -24,6 +24,7 @@ from dv_maintenance.tables.paimon.features import check_rows_readable
 from dv_maintenance.tables.paimon.rows.evolution import parts_with, sharing, suffix_of, with_uncut
 from dv_maintenance.tables.paimon.rows.files import read_dvs
 from dv_maintenance.tables.paimon.rows.formats import check_instants, codec_of, why_not_written
+from dv_maintenance.tables.paimon.rows.lines import otherwise
 from dv_maintenance.tables.paimon.rows.tasks import COLUMNS, Scan
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ def _not_rewritten(snapshot: PaimonSnapshot, some: Any) -> Iterator[tuple[str, A
     )
     yield (
         "vectors of its rows are in other files, of a format that this tool does not cut: only Paimon rewrites it",
-        flags(pc.is_in(files["path"], value_set=with_uncut(snapshot.parts))),
+        flags(pc.is_in(files["path"], value_set=with_uncut(snapshot.parts, lines=otherwise(snapshot) is None))),
     )
     most = np.maximum(_FEW, files["size"].to_numpy() // _BYTES)
     yield (

@@ -1,0 +1,67 @@
+"""Some rows of a Lance file as a file of their own, with the same columns, in the same version of the format.
+
+Lance's library opens places, not files: both files are for a moment in a local folder, too.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, Final
+
+from dv_maintenance.errors import DamagedTableError
+from dv_maintenance.files.lance_library import lance_errors, library
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_FIRST: Final = (0, 3)  # what footers call version 2.0
+
+
+def cut(file: pa.NativeFile, rows: range, of: int, sink: Any) -> None:
+    """Write some rows.
+
+    of : how many rows the file has.
+
+    Raises
+    ------
+    DamagedTableError : it is damaged, or has another number of rows.
+    MissingSoftwareError : as ``lance_library.library``.
+    """
+    lance = library()
+    with _opened(file, of) as source, TemporaryDirectory(prefix="dv-maintenance-") as folder:
+        known, new = source.metadata(), Path(folder, "new.lance")
+        version = (known.major_version, known.minor_version)
+        named = "{}.{}".format(*((2, 0) if version == _FIRST else version))
+        with lance.file.LanceFileWriter(str(new), known.schema, version=named) as writer:
+            for batch in _of(source, rows):
+                writer.write_batch(batch)
+        with new.open("rb") as written:
+            shutil.copyfileobj(written, sink)
+
+
+def batches(file: pa.NativeFile, rows: range, of: int) -> Iterator[pa.RecordBatch]:
+    """Some rows. Raises as :func:`cut`."""
+    with _opened(file, of) as source:
+        yield from _of(source, rows)
+
+
+def _of(source: Any, rows: range) -> Iterator[pa.RecordBatch]:
+    yield from source.read_range(rows.start, len(rows)).to_batches()
+
+
+@contextmanager
+def _opened(file: pa.NativeFile, of: int) -> Iterator[Any]:
+    lance = library()
+    with TemporaryDirectory(prefix="dv-maintenance-") as folder, lance_errors("it"):
+        copy = Path(folder, "old.lance")
+        file.seek(0)
+        with copy.open("wb") as target:
+            shutil.copyfileobj(file, target)
+        found = lance.file.LanceFileReader(str(copy))
+        if found.num_rows() != of:
+            raise DamagedTableError(f"it has {found.num_rows()} rows, not {of}")
+        yield found
