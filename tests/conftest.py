@@ -28,7 +28,7 @@ from support.places import (
     JUDGED_SPARK,
     PAIMON,
     PYPAIMON,
-    PYPAIMON_LANCE,
+    PYPAIMON_FORMATS,
     SEARCHES,
     SQLITE,
 )
@@ -347,7 +347,7 @@ def pypaimon() -> Iterator[PyPaimon]:
 
     if not (PYPAIMON / ".complete").is_file():
         missing("pypaimon", "run 'make judges' (needs network)")
-    judge = PyPaimon(PYPAIMON / "bin" / "python", SEARCHES, PYPAIMON_LANCE)
+    judge = PyPaimon(PYPAIMON / "bin" / "python", SEARCHES, PYPAIMON_FORMATS)
     yield judge
     judge.close()
 
@@ -360,10 +360,10 @@ def searches() -> None:
 
 
 @pytest.fixture(scope="session")
-def pypaimon_lance() -> None:
-    """What pypaimon reads and writes Lance files with."""
-    if not (PYPAIMON_LANCE / ".complete").is_file():
-        missing("pylance for pypaimon", "run 'make judges' (needs network)")
+def pypaimon_formats() -> None:
+    """What pypaimon reads and writes Lance and Vortex files with."""
+    if not (PYPAIMON_FORMATS / ".complete").is_file():
+        missing("pylance and vortex-data for pypaimon", "run 'make judges' (needs network)")
 
 
 @pytest.fixture(scope="session")

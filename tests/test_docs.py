@@ -219,11 +219,12 @@ def test_versions_are_those_of_the_package() -> None:
             *extras["paimon"],
             *extras["iceberg"],
             *extras["orc"],
+            *extras["vortex"],
         ]
     )
     page = (DOCS / "start" / "install.md").read_text()
     shown = dict(re.findall(r"^\| `([a-z-]+)` \| `(.*?)` \|", page, re.MULTILINE))
-    assert shown.keys() == {"python", "pyspark", "dagster", "pylance", "fastavro", "pyiceberg", "pyorc"}
+    assert shown.keys() == {"python", "pyspark", "dagster", "pylance", "fastavro", "pyiceberg", "pyorc", "vortex-data"}
     assert shown.items() <= wanted.items()
 
 

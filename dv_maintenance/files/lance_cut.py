@@ -1,18 +1,13 @@
-"""Some rows of a Lance file as a file of their own, with the same columns, in the same version of the format.
-
-Lance's library opens places, not files: both files are for a moment in a local folder, too.
-"""
+"""Some rows of a Lance file as a file of their own, with the same columns, in the same version of the format."""
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
 
 from dv_maintenance.errors import DamagedTableError
+from dv_maintenance.files.copies import copied, write_copied
 from dv_maintenance.files.lance_library import lance_errors, library
 
 if TYPE_CHECKING:
@@ -31,16 +26,17 @@ def cut(file: pa.NativeFile, rows: range, of: int, sink: Any) -> None:
     DamagedTableError : it is damaged, or has another number of rows.
     MissingSoftwareError : as ``lance_library.library``.
     """
-    lance = library()
-    with _opened(file, of) as source, TemporaryDirectory(prefix="dv-maintenance-") as folder:
-        known, new = source.metadata(), Path(folder, "new.lance")
+    with _opened(file, of) as source:
+        known = source.metadata()
         version = (known.major_version, known.minor_version)
         named = "{}.{}".format(*((2, 0) if version == _FIRST else version))
-        with lance.file.LanceFileWriter(str(new), known.schema, version=named) as writer:
-            for batch in _of(source, rows):
-                writer.write_batch(batch)
-        with new.open("rb") as written:
-            shutil.copyfileobj(written, sink)
+
+        def write(path: str) -> None:
+            with library().file.LanceFileWriter(path, known.schema, version=named) as writer:
+                for batch in _of(source, rows):
+                    writer.write_batch(batch)
+
+        write_copied(write, sink)
 
 
 def batches(file: pa.NativeFile, rows: range, of: int) -> Iterator[pa.RecordBatch]:
@@ -56,12 +52,8 @@ def _of(source: Any, rows: range) -> Iterator[pa.RecordBatch]:
 @contextmanager
 def _opened(file: pa.NativeFile, of: int) -> Iterator[Any]:
     lance = library()
-    with TemporaryDirectory(prefix="dv-maintenance-") as folder, lance_errors("it"):
-        copy = Path(folder, "old.lance")
-        file.seek(0)
-        with copy.open("wb") as target:
-            shutil.copyfileobj(file, target)
-        found = lance.file.LanceFileReader(str(copy))
+    with copied(file) as path, lance_errors("it"):
+        found = lance.file.LanceFileReader(path)
         if found.num_rows() != of:
             raise DamagedTableError(f"it has {found.num_rows()} rows, not {of}")
         yield found

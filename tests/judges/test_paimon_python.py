@@ -11,6 +11,7 @@ import pickle
 import random
 import shutil
 import struct
+import sys
 from collections.abc import Callable, Iterator
 from datetime import date
 from decimal import Decimal
@@ -19,14 +20,14 @@ from typing import TYPE_CHECKING, Any
 
 import fastavro
 import pytest
-from paimon_judging import opened, our_rows, same
+from paimon_judging import opened, our_rows, same, stored_files
 from pypaimon_judge import PyPaimon, PyPaimonError
 from support.paimon_engine import DV, EngineError, PaimonEngine
 
 from dv_maintenance.dml.delete import delete
 from dv_maintenance.dv import DeletionVector, paimon
 from dv_maintenance.engine.local import LocalEngine
-from dv_maintenance.errors import DvMaintenanceError, RefusedError
+from dv_maintenance.errors import DvMaintenanceError, MissingSoftwareError, RefusedError
 from dv_maintenance.files.avro.container import header_of, read_records
 from dv_maintenance.maintenance.execution.apply import purge
 from dv_maintenance.maintenance.health import health
@@ -389,11 +390,14 @@ def test_vectors(pypaimon: PyPaimon, path: Path, kind: str) -> None:
     assert sorted(map(repr, pypaimon("rows", path))) == sorted(map(repr, numbers(path))) != before
 
 
-@pytest.mark.usefixtures("pypaimon_lance")
-def test_vectors_in_lance_files_are_cut(pypaimon: PyPaimon, path: Path) -> None:
-    """With nulls in them, and after an update."""
+@pytest.mark.usefixtures("pypaimon_formats")
+@pytest.mark.parametrize("kind", ["lance", "vortex"])
+def test_vectors_in_files_of_other_libraries_are_cut(
+    pypaimon: PyPaimon, path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With nulls in them. Without the library, nothing changes."""
     columns = {"id": "int64", "v": "float[3]", "w": "int64[2]", "a": "string"}
-    options = EVOLVING | {"vector.file.format": "lance"}
+    options = EVOLVING | {"vector.file.format": kind}
     pypaimon("create", path, columns=columns, partition=[], options=options)
     for first in (0, 2000):
         rows = [
@@ -405,14 +409,18 @@ def test_vectors_in_lance_files_are_cut(pypaimon: PyPaimon, path: Path) -> None:
     names = ["_ROW_ID", *columns]
     before = pypaimon("rows", path, columns=names)
     assert len(before) == 3993
+    stored = stored_files(path)
+    with monkeypatch.context() as without:
+        without.setitem(sys.modules, kind, None)
+        with pytest.raises(MissingSoftwareError, match=rf"dv-maintenance\[{kind}\]"):
+            purge(opened(path), LocalEngine())
+    assert stored_files(path) == stored
     assert purge(opened(path), LocalEngine()).verified
     assert not health(opened(path).snapshot()).counts.files_with_dv
     live = opened(path).snapshot().parts.to_pylist()
-    found = [row for row in live if row["file_name"].endswith(".vector.lance")]
+    found = [row for row in live if row["file_name"].endswith(f".vector.{kind}")]
     ranges = [(2, 75), (78, 1920), (2001, 999), (3001, 999)]
     assert sorted((row["first_row_id"], row["physical_rows"]) for row in found) == ranges
-    versions = {(path / row["path"]).read_bytes()[-8:-4] for row in found}
-    assert versions == {struct.pack("<HH", 2, 2)}
     same(pypaimon("rows", path, columns=names), before)
     vacuum(opened(path), of_all_that_expired())
     same(pypaimon("rows", path, columns=names), before)

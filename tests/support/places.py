@@ -32,7 +32,7 @@ SQLITE = ROOT / ".cache" / "jars" / "sqlite-3.50.3.0" / "sqlite-jdbc-3.50.3.0.ja
 # Classes of Spark and its judges, as a JVM has them once it has loaded them: `make` writes it.
 CLASSES = ROOT / ".cache" / "classes.jsa"
 PYPAIMON = ROOT / ".cache" / "pypaimon-2.1.0"
-# What pypaimon reads and writes Lance files with.
-PYPAIMON_LANCE = ROOT / ".cache" / "pypaimon-lance-2.1.0"
+# What pypaimon reads and writes Lance and Vortex files with.
+PYPAIMON_FORMATS = ROOT / ".cache" / "pypaimon-formats-2.1.0"
 # What pypaimon searches vectors and texts with.
 SEARCHES = ROOT / ".cache" / "pypaimon-searches-2.1.0"

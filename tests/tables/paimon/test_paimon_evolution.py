@@ -208,7 +208,7 @@ def test_what_only_paimon_rewrites(tmp_path: Path) -> None:
     assert "must be csv" in reason(csv, put(csv, numbered(range(4)), 0))
     codec = PaimonWriter(tmp_path / "codec", COLUMNS, options=OPTIONS | {"file.compression": "lzo"})
     assert "lzo" in reason(codec, put(codec, numbered(range(4)), 0))
-    for kind, option in [("vortex", {}), ("json.br", {}), ("json", {"json.line-delimiter": "|"})]:
+    for kind, option in [("orc", {}), ("json.br", {}), ("json", {"json.line-delimiter": "|"})]:
         vectors = PaimonWriter(tmp_path / kind, COLUMNS, options=OPTIONS | option)
         file = put(vectors, numbered(range(4)), 0)
         put(vectors, [{"b": 1}] * 4, 0, ["b"], _FILE_NAME=f"data-1-0.vector.{kind}")

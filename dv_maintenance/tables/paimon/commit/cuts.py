@@ -17,7 +17,7 @@ from uuid import uuid4
 import pyarrow as pa
 
 from dv_maintenance.errors import ConflictError, DamagedTableError, VerificationError
-from dv_maintenance.files import blob, lance_cut, lines, parquet_cut, video
+from dv_maintenance.files import blob, lance_cut, lines, parquet_cut, video, vortex_cut
 from dv_maintenance.files.avro import cut as avro_cut
 from dv_maintenance.files.parquet_footer import open_parquet_file
 from dv_maintenance.tables.fingerprint import row_hashes
@@ -151,8 +151,8 @@ def _parquet_digest(file: pa.NativeFile, rows: range, of: int) -> str:
     return _by_values(parquet_cut.batches(open_parquet_file(file), rows, of))
 
 
-def _lance_digest(file: pa.NativeFile, rows: range, of: int) -> str:
-    return _by_values(lance_cut.batches(file, rows, of))
+def _digest_of(batches: Callable[[pa.NativeFile, range, int], Iterable[pa.RecordBatch]]) -> Any:
+    return lambda *some: _by_values(batches(*some))
 
 
 CUT: Final[Mapping[str, Callable[[pa.NativeFile, range, int, Any], None]]] = {
@@ -161,6 +161,7 @@ CUT: Final[Mapping[str, Callable[[pa.NativeFile, range, int, Any], None]]] = {
     ".vector.parquet": parquet_cut.cut,
     ".vector.avro": avro_cut.cut,
     ".vector.lance": lance_cut.cut,
+    ".vector.vortex": vortex_cut.cut,
     **{f".vector.json{packed}": partial(lines.cut, packed=packed) for packed in lines.CODECS},
 }
 """How the files of columns apart from others are cut, by the end of their names."""
@@ -168,6 +169,7 @@ CUT: Final[Mapping[str, Callable[[pa.NativeFile, range, int, Any], None]]] = {
 _DIGESTS: Final[Mapping[str, Callable[[pa.NativeFile, range, int], str]]] = {
     ".vector.parquet": _parquet_digest,
     ".vector.avro": avro_cut.digest,
-    ".vector.lance": _lance_digest,
+    ".vector.lance": _digest_of(lance_cut.batches),
+    ".vector.vortex": _digest_of(vortex_cut.batches),
     **{f".vector.json{packed}": partial(lines.digest, packed=packed) for packed in lines.CODECS},
 }

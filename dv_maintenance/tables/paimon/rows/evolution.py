@@ -34,7 +34,7 @@ _SYSTEM: Final = frozenset(each.name for each in LINEAGE)
 _VIDEO: Final = ".video"
 _BLOBS: Final = (".blob", _VIDEO)
 _VECTORS: Final = ".vector."
-_CUT: Final = (".vector.parquet", ".vector.avro", ".vector.lance")
+_CUT: Final = (".vector.parquet", ".vector.avro", ".vector.lance", ".vector.vortex")
 _JSON: Final = ".vector.json"
 _NEXT: Final = "read the table with Paimon itself, for example through its Spark connector"
 
