@@ -84,12 +84,16 @@ class Worker:
         scan = builder.new_scan().with_global_index_result(best)
         return [dict(row) for row in builder.new_read().to_arrow(scan.plan().splits()).to_pylist()]
 
-    def rows(self, path: str, version: int | None = None, columns: list[str] | None = None) -> list[dict[str, Any]]:
+    def rows(
+        self, path: str, version: int | None = None, columns: list[str] | None = None, raw: bool = False
+    ) -> list[dict[str, Any]]:
+        """``raw``: bytes as hexadecimal digits, whatever they say."""
         builder = self.table(path, version).new_read_builder()
         if columns is not None:
             builder = builder.with_projection(columns)
         found = builder.new_read().to_arrow(builder.new_scan().plan().splits())
-        return [{key: _plain(value) for key, value in row.items()} for row in found.to_pylist()]
+        seen = (lambda value: value.hex() if isinstance(value, bytes) else value) if raw else _plain
+        return [{key: seen(value) for key, value in row.items()} for row in found.to_pylist()]
 
     def ask(self, path: str, filters: str, all_rows: bool = False) -> list[str]:
         """``filters``: as ``PaimonEngine.ask`` has them, pickled, in base64. What is read is held against the filter

@@ -285,6 +285,43 @@ def test_blobs_that_are_described_are_moved(pypaimon: PyPaimon, path: Path, tmp_
         same(mine, [{key: row[key] for key in columns} for row in before])
 
 
+def test_blobs_elsewhere_are_what_their_reader_may_open(
+    pypaimon: PyPaimon, path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Also what nobody who writes the table may open; and what a snapshot holds changes without a commit. So nothing is
+    opened here.
+    """
+    columns = {"id": "int64", "pic": "large_binary"}
+    pypaimon("create", path, columns=columns, partition=[], options=EVOLVING | DESCRIBED["descriptor"])
+    secret = tmp_path_factory.mktemp("home") / "credentials"
+    secret.write_text("password")
+    pypaimon("append", path, columns=columns, rows=[{"id": 1, "pic": [secret.as_uri(), 0, 8]}])
+    assert pypaimon("rows", path) == [{"id": 1, "pic": "password"}]
+    secret.write_text("otherone")
+    assert pypaimon("rows", path, version=1) == [{"id": 1, "pic": "otherone"}]
+    with pytest.raises(RefusedError, match=NOT_READ["descriptor"]):
+        numbers(path)
+
+
+@pytest.mark.parametrize("kind", ["as-descriptor", "video"])
+def test_places_of_blobs_change_with_each_rewrite(pypaimon: PyPaimon, path: Path, tmp_path: Path, kind: str) -> None:
+    """They are what a query returns there, so with them a purge would change that. The blobs stay the same."""
+    columns = {"id": "int64", "pic": "large_binary"}
+    pypaimon("create", path, columns=columns, partition=[], options=EVOLVING | DESCRIBED[kind])
+    film = tmp_path / "film"
+    film.write_text("".join(f"<{each:03}>" for each in range(50)))
+    pics = [f"p{at}" if kind == "as-descriptor" else [film.as_uri(), at // 10 * 5, 5, at % 10] for at in range(20)]
+    pypaimon("append", path, columns=columns, rows=[{"id": at, "pic": pic} for at, pic in enumerate(pics)])
+    pypaimon("delete", path, ids=[0])
+    before, raw = pypaimon("rows", path), pypaimon("rows", path, raw=True)
+    assert purge(opened(path), LocalEngine()).verified
+    same(pypaimon("rows", path), before)
+    after = pypaimon("rows", path, raw=True)
+    assert not {row["pic"] for row in raw} & {row["pic"] for row in after}
+    with pytest.raises(DvMaintenanceError, match=NOT_READ[kind]):
+        numbers(path)
+
+
 KEYS = {
     "bool": [True, False],
     "int8": [-1, 127],
