@@ -14,6 +14,9 @@ import pyarrow as pa
 from dv_maintenance.errors import DamagedTableError, RefusedError
 from dv_maintenance.files.varint import MAX_BYTES, read_varint
 
+MARK: Final = b"\xef\xbb\xbf"
+"""The byte order mark. Paimon's readers take one at the begin of a file for no part of its first line."""
+
 _CHUNK: Final = 1 << 20
 # A block is unpacked into a buffer of 256 KiB by Hadoop.
 _BLOCK: Final = 128 << 10

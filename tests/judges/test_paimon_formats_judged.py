@@ -405,6 +405,21 @@ def test_blocks_of_lines(paimon_engine: PaimonEngine, tmp_path: Path, codec: str
     assert in_order(engine.rows(path)) == left
 
 
+@pytest.mark.parametrize("kind", ["text", "csv"])
+def test_a_mark_is_of_its_line(paimon_engine: PaimonEngine, tmp_path: Path, kind: str) -> None:
+    """A byte order mark is a part of the first row only if it is not at the begin of the file."""
+    engine, path = paimon_engine, tmp_path / "table"
+    engine.create(path, {"v": "STRING"}, options={**DV, "file.format": kind, "file.compression": "none"})
+    engine.append(path, [["a"], ["\ufeffb"], ["c"], ["\ufeffd"]])
+    engine.append(path, [["\ufeffe"], ["f"]])
+    engine.delete(path, lambda row: row["v"] in {"a", "f"})
+    left = engine.rows(path)
+    assert [row["v"] for row in left] == ["\ufeffb", "c", "\ufeffd", "e"]
+    assert purge(opened(path), LocalEngine()).verified
+    assert no_dvs(path)
+    assert in_order(engine.rows(path)) == in_order(left)
+
+
 def test_lines_in_zstd_need_a_library_of_hadoop(paimon_engine: PaimonEngine, tmp_path: Path) -> None:
     """And zstd is the default: without ``libhadoop``, Paimon writes and reads no such file."""
     for kind in ("csv", "json"):

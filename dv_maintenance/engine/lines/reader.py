@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from dv_maintenance.engine.faults import decoding, reading
 from dv_maintenance.errors import DamagedTableError, RefusedError
-from dv_maintenance.files.lines import CODECS, unpacked_lines
+from dv_maintenance.files.lines import CODECS, MARK, unpacked_lines
 
 if TYPE_CHECKING:
     from dv_maintenance.tables.work import ScanTask, SourceFile
@@ -45,6 +45,8 @@ class LinesStored:
                 raise DamagedTableError(f"{source.uri} has no header")
             self.header, *rest = first
             self._lines = chain([rest], self._lines)
+        else:
+            self._lines = _unmarked(self._lines)
 
     def check(self, fields: tuple[int, ...]) -> None:
         """Accepts all lines."""
@@ -66,6 +68,14 @@ class LinesStored:
                 "told apart",
                 next_step="let the table's own engine rewrite the file",
             )
+
+
+def _unmarked(lines: Iterator[list[bytes]]) -> Iterator[list[bytes]]:
+    """Without the mark at the begin of the file."""
+    for first, *rest in lines:
+        yield [first.removeprefix(MARK), *rest]
+        break
+    yield from lines
 
 
 def open_lines(file: pa.NativeFile, source: SourceFile, task: ScanTask) -> LinesStored:

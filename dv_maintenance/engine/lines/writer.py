@@ -10,7 +10,7 @@ from dv_maintenance.engine.faults import writing
 from dv_maintenance.engine.lines.reader import LinesStored, packed_as
 from dv_maintenance.engine.sinks import close_sink
 from dv_maintenance.engine.whole_file import WholeReader
-from dv_maintenance.files.lines import joined, packer_of
+from dv_maintenance.files.lines import MARK, joined, packer_of
 from dv_maintenance.tables.work import OutputFile
 
 if TYPE_CHECKING:
@@ -64,7 +64,10 @@ class LinesFile:
 
     def add(self, batch: pa.RecordBatch) -> bool:
         """See ``protocols.NewFile``."""
-        self._write(batch.column(0).to_pylist())
+        lines = batch.column(0).to_pylist()
+        if lines and not self._rows and self._files.header is None and lines[0].startswith(MARK):
+            lines[0] = MARK + lines[0]  # readers take off the first one
+        self._write(lines)
         self._rows += batch.num_rows
         return bool(self._sink.tell() >= self._files.task.target_bytes)
 

@@ -18,7 +18,7 @@ from support.paimon_writer import DataFile, PaimonWriter
 from dv_maintenance.dml.delete import delete
 from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.errors import DamagedTableError, RefusedError
-from dv_maintenance.files.lines import CODECS, lines_of, packer_of, unpacked_lines
+from dv_maintenance.files.lines import CODECS, MARK, lines_of, packer_of, unpacked_lines
 from dv_maintenance.maintenance.execution.apply import maintain, purge
 from dv_maintenance.maintenance.health import health
 from dv_maintenance.maintenance.planning.policy import Policy
@@ -81,6 +81,20 @@ def test_a_header_is_no_row(tmp_path: Path, option: str) -> None:
     json = PaimonWriter(tmp_path / "json", options={**OPTIONS, "file.format": "json", option: "true"})
     json.delete({add(json, b"{}\n[]\n", 2, ".json"): [0]})
     assert (json.path / purged(json)[0]["path"]).read_bytes() == b"[]\n"
+
+
+@pytest.mark.parametrize("options", [{}, {"header": "true"}])
+def test_a_mark_at_the_begin_of_a_file_is_of_no_line(tmp_path: Path, options: dict[str, str]) -> None:
+    """Another one, which a purge moves there, is of its line."""
+    table = PaimonWriter(tmp_path / "t", options=CSV | options)
+    head, mark = (b"id,v\n" if options else b""), MARK.decode()
+    first = add(table, f"{mark}{head.decode()}{mark}1,a\n2,b\n{mark}3,c\n".encode(), 3)
+    other = add(table, head + f"4,a\n{mark}5,b\n".encode(), 2)
+    table.delete({first: [1], other: [0]})
+    more = b"" if options else MARK
+    found = {(table.path / each["path"]).read_bytes() for each in purged(table)}
+    kept = MARK + head if options else MARK
+    assert found == {kept + MARK + f"1,a\n{mark}3,c\n".encode(), head + more + MARK + b"5,b\n"}
 
 
 def test_lines_end_as_in_java(tmp_path: Path) -> None:
