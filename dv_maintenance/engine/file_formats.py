@@ -61,6 +61,7 @@ _FORMATS: Final = {
     "avro": FileFormat("Avro", "whole_file:open_whole", "avro.reader:open_avro", "avro.writer:AvroFiles"),
     "lines": FileFormat("lines", "whole_file:open_whole", "lines.reader:open_lines", "lines.writer:LinesFiles"),
     "headed": FileFormat("lines", "whole_file:open_whole", "lines.reader:open_lines", "lines.writer:LinesFiles"),
+    "text": FileFormat("text", "whole_file:open_whole", "lines.reader:open_text"),
     "blobs": FileFormat("blobs", "blob.reader:open_blobs"),
     "stacked": FileFormat("several files", "rows.stacked:open_stacked"),
     "parts": FileFormat("several files", "rows.side_by_side:open_parts"),

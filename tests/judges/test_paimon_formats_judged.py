@@ -19,6 +19,7 @@ from support.paimon_engine import DV, DV64, EngineError, PaimonEngine
 from test_paimon_maintenance import go_on, gone_too, no_dvs, simple
 from test_paimon_reading import NESTED, VALUES, WHEN
 
+from dv_maintenance.dml.delete import delete
 from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.files.avro.container import header_of, read_records
 from dv_maintenance.maintenance.execution.apply import maintain, purge
@@ -403,6 +404,25 @@ def test_blocks_of_lines(paimon_engine: PaimonEngine, tmp_path: Path, codec: str
     left = in_order(engine.rows(path))
     assert purge(opened(path), LocalEngine()).verified
     assert in_order(engine.rows(path)) == left
+
+
+def test_text_is_read_and_deleted_from(paimon_engine: PaimonEngine, tmp_path: Path) -> None:
+    """A null is an empty text to Paimon, too."""
+    engine, path = paimon_engine, tmp_path / "table"
+    engine.create(path, {"v": "STRING"}, options={**DV, "file.format": "text", "file.compression": "none"})
+    odd = ["\ufeffa", None, "", "é\u2028\x85", "tab\t", " b ", "\ufeff", "null", "\0", "\U0001f600"]
+    engine.append(path, [[each] for each in odd])
+    engine.append(path, [[f"{n}"] for n in range(1000)])
+    assert len(judge_rows(engine, path)) == 1010
+    engine.alter(path, ("rename", "v", "w"), ("add", "z", "INT"))
+    judge_rows(engine, path)
+    assert delete(opened(path), LocalEngine(), "w IN ('', 'null', '7') OR w BETWEEN '990' AND '999'").rows_deleted == 14
+    assert len(judge_rows(engine, path)) == 996
+    engine.delete(path, lambda row: row["w"] == "8")
+    before = judge_rows(engine, path)
+    assert purge(opened(path), LocalEngine()).verified
+    assert no_dvs(path)
+    assert in_order(judge_rows(engine, path)) == in_order(before)
 
 
 @pytest.mark.parametrize("kind", ["text", "csv"])

@@ -29,7 +29,7 @@ class LinesStored:
     DamagedTableError : the row count is unknown, or a header is missing.
     """
 
-    schema = SCHEMA
+    schema: pa.Schema = SCHEMA
 
     def __init__(self, file: pa.NativeFile, source: SourceFile) -> None:
         if source.rows is None:
@@ -60,7 +60,7 @@ class LinesStored:
                 found += len(lines)
                 if found > self.rows:
                     break
-                yield pa.record_batch([pa.array(lines, pa.binary())], schema=self.schema)
+                yield pa.record_batch([pa.array(lines, pa.binary())], schema=SCHEMA)
         if found != self.rows:
             least = "at least " * (found > self.rows)
             raise RefusedError(
@@ -68,6 +68,21 @@ class LinesStored:
                 "told apart",
                 next_step="let the table's own engine rewrite the file",
             )
+
+
+class TextStored(LinesStored):
+    """Lines of text, as the one column that ``SourceFile.details`` names."""
+
+    def __init__(self, file: pa.NativeFile, source: SourceFile) -> None:
+        super().__init__(file, source)
+        self.schema = pa.schema([pa.field(source.details["column"], pa.string())])
+
+    def batches(self, fields: tuple[int, ...]) -> Iterator[pa.RecordBatch]:
+        """See :class:`LinesStored`. Raises DamagedTableError, too: a line is not UTF-8."""
+        for batch in super().batches(fields):
+            with reading(self._uri, "text"):
+                text = batch.column(0).cast(pa.string())
+            yield pa.record_batch([text], schema=self.schema)
 
 
 def _unmarked(lines: Iterator[list[bytes]]) -> Iterator[list[bytes]]:
@@ -82,6 +97,12 @@ def open_lines(file: pa.NativeFile, source: SourceFile, task: ScanTask) -> Lines
     """See ``file_formats.FileFormat.stored``. Raises as :class:`LinesStored`."""
     del task
     return LinesStored(file, source)
+
+
+def open_text(file: pa.NativeFile, source: SourceFile, task: ScanTask) -> TextStored:
+    """See ``file_formats.FileFormat.stored``. Raises as :class:`LinesStored`."""
+    del task
+    return TextStored(file, source)
 
 
 def packed_as(uri: str) -> str:

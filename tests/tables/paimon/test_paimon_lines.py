@@ -184,3 +184,42 @@ def test_a_file_keeps_its_format(tmp_path: Path) -> None:
         next(iter(read(opened)[1]))
     with pytest.raises(RefusedError, match="not a Parquet, ORC or Avro file"):
         delete(opened, LocalEngine(), "id = 3")
+
+
+TEXT = {**OPTIONS, "file.format": "text"}
+
+
+def texts(table: PaimonWriter, columns: list[str] | None = None) -> list[dict[str, Any]]:
+    return [row for batch in read(open_table(str(table.path)), None, columns)[1] for row in batch.to_pylist()]
+
+
+def test_text_is_read(tmp_path: Path) -> None:
+    """And deleted from."""
+    table = PaimonWriter(tmp_path / "t", {"v": "STRING"}, options=TEXT)
+    add(table, "\ufeffa\n\né\u2028\r\n b \nnull".encode(), 5, ".text")
+    table.alter({"w": "STRING", "z": "INT"}, {"w": "v"})
+    assert [row["w"] for row in texts(table)] == ["a", "", "é\u2028", " b ", "null"]
+    assert texts(table, ["z"]) == [{"z": None}] * 5
+    assert delete(open_table(str(table.path)), LocalEngine(), "w IN ('', ' b ')").rows_deleted == 2
+    assert [row["w"] for row in texts(table)] == ["a", "é\u2028", "null"]
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "data", "why"),
+    [
+        ({"v": "STRING"}, {"text.line-delimiter": "|"}, b"a\nb\n", "may be others than its rows"),
+        ({"v": "STRING"}, {"row-tracking.enabled": "true"}, b"a\nb\n", "rows keep no ids"),
+        ({"v": "STRING", "w": "STRING"}, {}, b"a\nb\n", "other columns than one of text"),
+        ({"v": "INT"}, {}, b"1\n2\n", "other columns than one of text"),
+        ({"v": "STRING"}, {}, b"a\nb\nc\n", "at least 3 lines of 2 rows"),
+        ({"v": "STRING"}, {}, b"a\n", "has 1 lines of 2 rows"),
+        ({"v": "STRING"}, {}, b"a\n\xff\n", "cannot be read as text"),
+    ],
+)
+def test_text_that_is_not_read(
+    tmp_path: Path, columns: dict[str, str], options: dict[str, str], data: bytes, why: str
+) -> None:
+    table = PaimonWriter(tmp_path / "t", columns, options=TEXT | options)
+    add(table, data, 2, ".text", _FIRST_ROW_ID=0)
+    with pytest.raises((RefusedError, DamagedTableError), match=why):
+        texts(table)

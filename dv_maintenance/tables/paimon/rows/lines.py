@@ -13,18 +13,17 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dv_maintenance.errors import RefusedError
 from dv_maintenance.files.arrays import flags
 from dv_maintenance.files.lines import CODECS
 from dv_maintenance.tables.paimon.rows.lineage import tracks
-from dv_maintenance.tables.paimon.rows.tasks import stored_source
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from dv_maintenance.tables.paimon.layout import Layout
+    from dv_maintenance.tables.paimon.log.schema import Schema
     from dv_maintenance.tables.paimon.snapshot import PaimonSnapshot
     from dv_maintenance.tables.work import SourceFile
 
+_STRINGS: Final = ("CHAR", "VARCHAR", "STRING")
 KINDS: Final = ("csv", "json", "text")
 FORMATS: Final = ("lines", "headed")
 LINES: Final = pa.schema([pa.field("line", pa.binary())])
@@ -63,10 +62,32 @@ def otherwise(snapshot: PaimonSnapshot) -> str | None:
     return next((name for name, plain in _PLAIN.items() if snapshot.properties.get(name, plain).lower() != plain), None)
 
 
-def source_of(layout: Layout, snapshot: PaimonSnapshot, row: Mapping[str, Any]) -> SourceFile:
-    """The file of a row of ``snapshot.files``, as lines."""
-    headed = _match(row["path"])[1] == "csv" and any(map(snapshot.options.flag, _HEADERS))
-    return replace(stored_source(layout, snapshot, row), constants={}, format="headed" if headed else "lines")
+def as_lines(snapshot: PaimonSnapshot, source: SourceFile) -> SourceFile:
+    """A file of lines, without a look at its values."""
+    headed = _match(source.uri)[1] == "csv" and any(map(snapshot.options.flag, _HEADERS))
+    return replace(source, constants={}, format="headed" if headed else "lines")
+
+
+def as_text(snapshot: PaimonSnapshot, source: SourceFile, stored: Schema) -> SourceFile:
+    """A text file, with values: of its one column.
+
+    stored : the schema that the file was written with.
+
+    Raises
+    ------
+    RefusedError : its lines may be no rows. The message has the reason.
+    """
+    column = next((each.name for each in stored.fields if each.type.root in _STRINGS), None)
+    reason = why_not(snapshot, source.uri)
+    if len(stored.fields) > 1 or column is None:
+        reason = "its rows have other columns than one of text"
+    if reason:
+        raise RefusedError(
+            f"{source.key.path} is not read here: {reason}",
+            at=snapshot,
+            next_step="read the table with Paimon itself",
+        )
+    return replace(source, details={"column": column})
 
 
 def suffix_of(path: str) -> str:

@@ -29,7 +29,15 @@ from dv_maintenance.tables.paimon.rows.formats import (
     written_schema,
 )
 from dv_maintenance.tables.paimon.rows.lineage import with_lineage
-from dv_maintenance.tables.paimon.rows.tasks import COLUMNS, Scan, field_in, instants, source_of, unpadded
+from dv_maintenance.tables.paimon.rows.tasks import (
+    COLUMNS,
+    Scan,
+    field_in,
+    instants,
+    source_of,
+    stored_source,
+    unpadded,
+)
 from dv_maintenance.tables.paimon.rows.types import Field, holds
 from dv_maintenance.tables.paimon.writable import refused
 from dv_maintenance.tables.work import RewriteBin, RewriteTask, ScanTask, SourceFile
@@ -176,7 +184,7 @@ class _Sources:
         if schema_id not in self.schemas:
             self.schemas[schema_id] = read_schema(self._layout, schema_id)
         if lines.is_of_lines(row["path"]) and not (options.primary_key or options.data_evolution):
-            return lines.source_of(self._layout, snapshot, row)
+            return lines.as_lines(snapshot, stored_source(self._layout, snapshot, row))
         source = source_of(self._layout, snapshot, row)
         if options.primary_key:
             return source  # it is copied as it is
