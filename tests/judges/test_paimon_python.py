@@ -467,6 +467,8 @@ def test_vectors_in_files_of_other_libraries_are_cut(
     assert purge(opened(path), LocalEngine()).verified
     same(pypaimon("rows", path, columns=names), before)
     assert len(our_rows(path, columns=["id", "a"])) == len(before)
+    with pytest.raises(RefusedError, match="this release reads no other format"):
+        our_rows(path)
 
 
 def test_updated_vectors_are_cut(pypaimon: PyPaimon, path: Path) -> None:

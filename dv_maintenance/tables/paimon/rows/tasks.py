@@ -223,7 +223,7 @@ class Scan:
 
     def _source(self, row: Mapping[str, Any]) -> SourceFile:
         options = self._snapshot.options
-        if row["path"].lower().endswith(".text") and not (options.primary_key or options.data_evolution):
+        if row["path"].endswith(".text") and not (options.primary_key or options.data_evolution):
             source = stored_source(self._layout, self._snapshot, row)
             return lines.as_text(self._snapshot, source, self._schema(row["schema_id"]))
         source = source_of(self._layout, self._snapshot, row)
