@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -437,9 +438,17 @@ def test_paimon_refuses_what_is_refused_here(paimon_engine: PaimonEngine, tmp_pa
         with pytest.raises(EngineError) as unwritten:
             engine.append(avro, [(1, None)])
         errors.append(str(unwritten.value))
+    unread = []
+    for kind in ("lance", "vortex"):
+        other = tmp_path / kind
+        engine.create(other, {"id": "INT"}, options=DV)
+        set_options(other, {"file.format": kind})
+        refused_here(other, "rewrite")
+        unread.append(said_by(partial(engine.append, other, [(1,)])))
     as_the_page_says(
         "Paimon",
         {
+            "files in formats that Paimon reads with other jars only": " ".join(unread),
             "new [Avro files](paimon.md#avro) of variants, nanoseconds, names that Avro does not take, other codecs": (
                 " ".join(errors)
             ),
