@@ -30,7 +30,9 @@ def test_both_sides_run(tmp_path: Path) -> None:
     found = tmp_path / "found.json"
     command = [sys.executable, str(BENCHMARKS / "bench_peers.py"), "--quick", "--json", str(found)]
     command += ["--only", "random", "--only", "scan-10"]
-    said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    said = done.stdout
     assert said.startswith("purge, 30 % at random")
     random, scan = json.loads(found.read_text())["cases"]
     assert random["ratio"]["least"] <= random["ratio"]["wall"] <= random["ratio"]["greatest"]
