@@ -1,4 +1,4 @@
-"""Files of videos of Paimon: whole encoded videos, and which frame of which video each row is.
+"""Files of videos of Paimon: whole encoded videos, and for each row the video and the frame that it is.
 
 Format: ``VideoFormatWriter`` of pypaimon 2.1, version 1. Videos come first, then an index of the key frames of each,
 which may be empty. Then five lists of numbers as ``files.blob`` has them: the lengths of the videos and of these

@@ -1,5 +1,5 @@
 """Files whose rows are lines: they have one column, the bytes of each line. The suffix of a file's name says how it is
-compressed. The first line of a ``headed`` file is no row.
+compressed. The first line of a ``headed`` file is its header.
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ def _exact(leaf: pa.Array, stored: pa.DataType) -> pa.Array:
 
 
 def _columns(footer: Any, stored: pa.Schema, projection: Projection) -> tuple[dict[int, tuple[int, ...]], set[int]]:
-    """The leaves of each column with nanoseconds, by its position in batches, and those of which bytes are wanted."""
+    """The leaves of each column with nanoseconds, by its position in batches, and those whose bytes are wanted."""
     raw = {field.name for field in projection.schema if holds_marked(field)}
     names = raw | {field.name for field in projection.schema if _holds_nanos(field.type)}
     leaf_of = {

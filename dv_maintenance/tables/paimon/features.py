@@ -30,9 +30,9 @@ _ELSEWHERE: Final = (
 _COLUMNS: Final = ".columns"
 # Options with which columns of blobs hold, or are read as, descriptions of where the blobs are.
 DESCRIPTIONS: Final = ("blob-descriptor-field", "blob.stored-descriptor-fields", "blob-external-storage-field")
-"""Options that name columns of blobs of which data files say at which URI each is."""
+"""Options that name columns of blobs whose URIs are in data files."""
 VIEWS: Final = "blob-view-field"
-"""The option that names columns of blobs of which data files say in which row of another table each is."""
+"""The option that names columns of blobs that are in rows of other tables, as data files say."""
 _NEWEST: Final = frozenset({"default", "latest", "latest-full", "full"})
 
 

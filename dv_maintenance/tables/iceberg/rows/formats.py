@@ -28,7 +28,7 @@ WRITTEN: Final = ("parquet", "orc", "avro")
 _CODEC: Final = {each: f"write.{each}.compression-codec" for each in WRITTEN}
 _DEFAULT: Final = {"parquet": "zstd", "orc": "zlib", "avro": "gzip"}
 CODECS: Final = {"orc": ("lz4", "none", "snappy", "zlib", "zstd"), "avro": ("gzip", "none", "snappy", "zstd")}
-"""Compressions of new files, for formats of which not every one is written."""
+"""Compressions of new files, for formats in which not every one is written."""
 # Two names for one, as in Java's writers.
 _SAME: Final = {"uncompressed": "none", "lz4_raw": "lz4"}
 # Readers know it, and no library writes it here. Any other compression is as right.

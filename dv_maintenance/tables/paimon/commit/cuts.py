@@ -165,7 +165,7 @@ CUT: Final[Mapping[str, Callable[[pa.NativeFile, range, int, Any], None]]] = {
     **{f".vector.json{packed}": partial(lines.cut, packed=packed) for packed in lines.CODECS},
 }
 """How the files of columns apart from others are cut, by the end of their names."""
-# What rows are, where they are encoded anew: compared with what is stored.
+# The rows that a new file must have where it encodes them again.
 _DIGESTS: Final[Mapping[str, Callable[[pa.NativeFile, range, int], str]]] = {
     ".vector.parquet": _parquet_digest,
     ".vector.avro": avro_cut.digest,
