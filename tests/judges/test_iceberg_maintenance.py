@@ -565,25 +565,26 @@ def test_equality_deletes_of_fields_in_structs(engine: IcebergEngine) -> None:
     engine.create("t", "id INT, s STRUCT<a: DOUBLE, in: STRUCT<x: INT, y: STRING>>")
     value = "IF(id = 3, NULL, struct(id / 2D, IF(id = 4, NULL, struct(IF(id = 6, NULL, id % 3), string(id % 2)))))"
     engine.sql(f"INSERT INTO {{t}} SELECT id, {value} FROM (SELECT int(id) id FROM range(40))", "t")
-    builder, place = IcebergBuilder(engine.path("t")), engine.path("t") / "data" / "gone.parquet"
+    builder = IcebergBuilder(engine.path("t"))
     schema = load_snapshot(builder.layout).table_schema
     assert [schema.names[number] for number in (5, 6)] == ["s.in.x", "s.in.y"]
 
-    def deleted(value: dict[str, Any] | None) -> None:
+    def deleted(name: str, value: dict[str, Any] | None) -> None:
+        # Each under a name of its own: Spark keeps the content of delete files in a cache.
+        place = engine.path("t") / "data" / name
         pq.write_table(pa.table({"id": [90], "s": [value]}, schema.arrow), place)
         file = {"134": 2, "100": str(place), "101": "PARQUET", "102": {}, "103": 1, "104": place.stat().st_size}
         builder.commit("delete", deletes=[{**file, "135": [5, 6]}])
 
     before = len(engine.rows("t"))
-    deleted({"a": 9.0, "in": {"x": 1, "y": "1"}})
+    deleted("one.parquet", {"a": 9.0, "in": {"x": 1, "y": "1"}})
     assert len(engine.rows("t")) == before - 7, "of 1, 7, ... 37"
     purged(engine, "t")
     engine.sql("DELETE FROM {t} WHERE s.in.x = 2", "t")
     purged(engine, "t")
-    deleted(None)
-    # Which of them stay depends on Spark's reader.
+    deleted("none.parquet", None)
     nulls = {row[0] for row in engine.sql("SELECT * FROM {t}", "t")} & {3, 4}
-    assert nulls, "by the specification, both would be deleted"
+    assert nulls == {4}, "by the specification, both would be deleted"
     with pytest.raises(RefusedError, match="engines differ about the field of a null struct"):
         purge(open_table(str(engine.path("t"))), LocalEngine())
 

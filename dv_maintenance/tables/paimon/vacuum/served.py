@@ -1,6 +1,6 @@
 """What the server of a REST catalog says that keeps files alive, beside the files of the table.
 
-Its snapshots and tags are usually the files' own. A snapshot that it names otherwise, or for which there is no file,
+Its snapshots and tags are usually the files' own. A snapshot that differs from its file, or that has no file,
 keeps its files like a tag. So nothing is lost if the server stores them itself, or if its answers lag behind.
 """
 
@@ -25,7 +25,7 @@ def with_served(layout: Layout, found: Holders, server: ServedTable) -> Holders:
 
     Raises
     ------
-    RefusedError : the server does not say what it has, or it has a branch of which there are no files.
+    RefusedError : the server does not say what it has, or it has a branch without files.
     DamagedTableError, UnsupportedFeatureError : a snapshot can't be understood; the message says which one.
     """
     if unknown := sorted(set(server.branches()) - {name for name in found.branches if name}):
