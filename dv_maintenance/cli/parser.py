@@ -507,7 +507,7 @@ def zorder(verb: _Parser) -> None:
         type=names,
         required=True,
         metavar="A,B",
-        help="the columns of the Z-curve; `a,b` in backticks has a comma",
+        help="the columns of the curve; `a,b` in backticks has a comma",
     )
     _partitions(verb)
     verb.add_argument("--target-file-size", metavar="256MiB", help="overrides the table's own property")

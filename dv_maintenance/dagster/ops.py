@@ -43,7 +43,7 @@ class DeleteRows(dg.Config):
 class Zorder(dg.Config):
     """By which columns to order, and where."""
 
-    columns: list[str] = Field(description="The columns of the Z-curve; one column is a plain sort.")
+    columns: list[str] = Field(description="The columns of the curve; one column is a plain sort.")
     partitions: list[str] = Field(default=[], description="Only these, as k=v/k=v; by default the whole table.")
     missing_ok: bool = Field(default=False, description="Accept partitions that no live file has.")
     target_file_size: str | None = Field(default=None, description="Overrides the table's own, such as 256MiB.")

@@ -1,4 +1,4 @@
-"""Order a table's files by some columns (Z-order), so that filters on any of them skip most files.
+"""Order a table's files by some columns along a space-filling curve, so that filters on any of them skip most files.
 
 Files already in this order are left alone unless new files lie in their range: a second run finds nothing to do.
 Deletion vectors of rewritten files are purged.

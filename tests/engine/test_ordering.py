@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -33,12 +34,24 @@ def test_the_order_of_one_column_is_its_own_and_any_types_can_be_mixed(parts: An
             assert (np.diff(places[order].astype(np.int64)) >= 0).all()
 
 
-def test_the_curve_is_morton_s() -> None:
-    grid = [(x, y) for x in range(4) for y in range(4)]
-    columns = [pa.array([x for x, _ in grid]), pa.array([y for _, y in grid])]
-    places = Curve((pa.array([1, 2, 3]), pa.array([1, 2, 3]))).places(columns)
-    quadrants = [(x // 2, y // 2) for x, y in np.array(grid)[np.argsort(places)].tolist()]
-    assert quadrants == [(0, 0)] * 4 + [(0, 1)] * 4 + [(1, 0)] * 4 + [(1, 1)] * 4
+@pytest.mark.parametrize(("columns", "side"), [(1, 16), (2, 16), (3, 8), (4, 4), (7, 2)])
+def test_the_curve_is_hilbert_s(columns: int, side: int) -> None:
+    """It passes every point once, and each step is one to a neighbour."""
+    grid = np.array(list(product(range(side), repeat=columns)))
+    boundaries = pa.array(range(1, side))
+    places = Curve((boundaries,) * columns).places([pa.array(each.tolist()) for each in grid.T])
+    assert len(set(places.tolist())) == len(grid)
+    passed = grid[np.argsort(places)]
+    assert (np.abs(np.diff(passed, axis=0)).sum(axis=1) == 1).all()
+
+
+@pytest.mark.parametrize("value", [1, None, float("nan")])
+def test_a_column_of_one_value_leaves_the_order_to_the_others(value: Any) -> None:
+    table = pa.table({"same": pa.array([value] * 5000, pa.float64()), "x": [n * 7919 % 5000 for n in range(5000)]})
+    columns = [column.combine_chunks() for column in table.columns]
+    places = Curve.of_sample(table).places(columns)
+    assert (places == Curve.of_sample(table.select(["x"])).places(columns[1:])).all()
+    assert not Curve.of_sample(table.select(["same"])).places(columns[:1]).any()
 
 
 @pytest.fixture
@@ -73,7 +86,7 @@ def test_a_rewrite_in_order_keeps_every_live_row_and_narrows_the_files(lake: Any
     assert sorted(found, key=lambda row: row["n"]) == sorted(expected, key=lambda row: row["n"])
     assert (result.rows_read, result.rows_purged) == (9000, 9000 - len(expected))
     assert len(outputs) >= 8
-    # Of k files in Z-order over two columns, one value of either is in about the square root of k.
+    # Of k files in the order of a curve through two columns, one value of either is in about the square root of k.
     for name, value in (("x", 500), ("y", "customer-00500")):
         hits = sum(pc.min(each[name]).as_py() <= value <= pc.max(each[name]).as_py() for each in outputs)
         assert hits <= 0.6 * len(outputs), name

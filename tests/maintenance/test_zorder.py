@@ -14,6 +14,7 @@ from support.clustered import clustered
 from dv_maintenance.cli import main
 from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.errors import RefusedError, UsageError
+from dv_maintenance.maintenance.planning import ordered_steps
 from dv_maintenance.maintenance.planning.policy import Policy
 from dv_maintenance.maintenance.planning.steps import MaintenancePlan
 from dv_maintenance.maintenance.read import read
@@ -85,6 +86,17 @@ def test_a_second_run_has_nothing_to_do(orders: DeltaBuilder) -> None:
     assert again.left_alone[0].reason == "ordered by a, b, with nothing new in its range"
     # Another order is another matter.
     assert run(orders, ["b"]).version_after == version + 1
+
+
+def test_many_small_files_are_ordered_together(orders: DeltaBuilder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each step spans all values, so steps of few files would each be read by most queries."""
+    table, tiny = open_table(orders.storage.uri), Policy(target_file_size=100)
+    together = plan_zorder(table, table.snapshot(), ["a", "b"], tiny)
+    assert len({step.partition for step in together.steps}) == len(together.steps) == 2
+    assert together.steps[0].expected.files_after > 32
+    monkeypatch.setattr(ordered_steps, "_BYTES_PER_STEP", 0)
+    apart = plan_zorder(table, table.snapshot(), ["a", "b"], tiny)
+    assert len(apart.steps) > 2
 
 
 def test_new_files_take_those_along_that_they_overlap(orders: DeltaBuilder) -> None:

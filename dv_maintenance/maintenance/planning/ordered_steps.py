@@ -20,8 +20,10 @@ if TYPE_CHECKING:
     from dv_maintenance.tables.rows import ColumnBounds
 
 NOT_CHOSEN: Final = -1
-# One task orders the rows of so many new files: more files skip better, but keep one worker busy for longer.
+# One task orders the rows of so many new files, or of so many bytes: more skip better, but keep one worker and its disk
+# busy for longer.
 _FILES_PER_STEP: Final = 32
+_BYTES_PER_STEP: Final = 8 << 30
 
 
 def ordered_steps(
@@ -42,9 +44,10 @@ def ordered_steps(
     first = bounds.get(names[0])
     ranks = np.arange(len(facts)) if first is None else _ranks(first.minimum)
     steps: list[PlanStep] = []
+    most = max(target * _FILES_PER_STEP, _BYTES_PER_STEP)
     for code in sorted(np.unique(facts.partition[why >= 0]).tolist(), key=facts.partitions.__getitem__):
         rows = np.flatnonzero((facts.partition == code) & (why >= 0))
-        for share in _shares(rows[np.argsort(ranks[rows], kind="stable")], facts, target * _FILES_PER_STEP):
+        for share in _shares(rows[np.argsort(ranks[rows], kind="stable")], facts, most):
             steps.append(_step(f"step-{len(steps) + 1}", share, snapshot, facts, why, words, names, target))
     return tuple(steps)
 
