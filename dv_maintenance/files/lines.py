@@ -185,8 +185,20 @@ def _chunks(file: Any) -> Iterator[bytes]:
     return iter(partial(file.read, _CHUNK), b"")
 
 
+class _LeftOpen:
+    """Reads a file, which stays open when Arrow is done with what it unpacked."""
+
+    closed = False
+
+    def __init__(self, file: Any) -> None:
+        self.read = file.read
+
+    def close(self) -> None:
+        """The file is read again."""
+
+
 def _by_arrow(file: Any, codec: str) -> Iterator[bytes]:
-    return _chunks(pa.CompressedInputStream(file, codec))
+    return _chunks(pa.CompressedInputStream(pa.PythonFile(_LeftOpen(file), mode="r"), codec))
 
 
 def _inflated(file: Any) -> Iterator[bytes]:

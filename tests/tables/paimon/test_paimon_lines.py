@@ -56,6 +56,15 @@ def purged(table: PaimonWriter) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("packed", list(PACK))
+def test_a_file_can_be_read_again(packed: str) -> None:
+    """As for each of the files that it is cut into."""
+    file = pa.PythonFile(io.BytesIO(PACK[packed][0](b"a\nb\n")), mode="r")
+    for _ in range(2):
+        file.seek(0)
+        assert list(unpacked_lines(file, packed)) == [[b"a", b"b"]]
+
+
+@pytest.mark.parametrize("packed", list(PACK))
 @pytest.mark.parametrize("kind", ["csv", "json", "text"])
 def test_lines_of_deleted_rows_go(tmp_path: Path, kind: str, packed: str) -> None:
     """All others stay as they are, with the schema that the file was written with, and empty ones too."""
