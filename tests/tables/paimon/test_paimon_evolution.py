@@ -75,6 +75,19 @@ def put(
     return written.append(values, **{"_FIRST_ROW_ID": first, "_WRITE_COLS": columns, **age, **entry})
 
 
+def test_vectors_that_no_file_has_are_not_written(tmp_path: Path) -> None:
+    """Paimon's engine in Java reads none from Parquet files, not even nulls."""
+    written = evolving(tmp_path)
+    file = put(written, numbered(range(4)), 0)
+    vectors: Any = {"type": "VECTOR", "element": "FLOAT", "length": 2}
+    written.alter({**COLUMNS, "v": vectors})
+    written.delete({file: [0]})
+    assert purge(opened(written), LocalEngine()).verified
+    (new,) = opened(written).snapshot().files["path"].to_pylist()
+    assert pq.read_schema(written.path / new).names == list(COLUMNS)
+    assert rows(written.path) == [{**each, "v": None} for each in numbered(range(1, 4))]
+
+
 def test_a_column_is_in_the_newest_file_that_has_it(tmp_path: Path) -> None:
     written = evolving(tmp_path)
     anchor = put(written, numbered(range(4)), 0)

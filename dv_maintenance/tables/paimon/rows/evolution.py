@@ -34,6 +34,8 @@ _SYSTEM: Final = frozenset(each.name for each in LINEAGE)
 _VIDEO: Final = ".video"
 _BLOBS: Final = (".blob", _VIDEO)
 _VECTORS: Final = ".vector."
+# Types whose values may be in files of their own.
+_APART: Final = ("BLOB", "VECTOR")
 _CUT: Final = (".vector.parquet", ".vector.avro", ".vector.lance", ".vector.vortex")
 _JSON: Final = ".vector.json"
 _NEXT: Final = "read the table with Paimon itself, for example through its Spark connector"
@@ -149,7 +151,7 @@ def written_fields(
     parts: Sequence[Mapping[str, Any]], schema_of: Callable[[int], Schema], fields: Sequence[Field]
 ) -> tuple[Field, ...]:
     """The columns of a new file with the rows of a group: not those that are in files of their own, which are cut, nor
-    blobs that no file has.
+    blobs and vectors that no file has. In Java, Paimon reads no vectors from Parquet and ORC files.
 
     Raises
     ------
@@ -175,9 +177,8 @@ def written_fields(
             next_step=_NEXT,
         )
     beside |= unsaid
-    return tuple(
-        each for each in fields if each.id not in apart and (each.id in beside or not holds(each.type, "BLOB"))
-    )
+    absent = {each.id for each in fields if each.id not in beside and any(holds(each.type, root) for root in _APART)}
+    return tuple(each for each in fields if each.id not in apart | absent)
 
 
 def _overlapping(name: str, first: int, rows: int) -> DamagedTableError:
