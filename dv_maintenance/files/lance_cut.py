@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
@@ -39,9 +39,11 @@ def cut(file: pa.NativeFile, rows: range, of: int, sink: Any) -> None:
         write_copied(write, sink)
 
 
-def batches(file: pa.NativeFile, rows: range, of: int) -> Iterator[pa.RecordBatch]:
-    """Some rows. Raises as :func:`cut`."""
-    with _opened(file, of) as source:
+def batches(
+    file: pa.NativeFile, rows: range, of: int, columns: Sequence[str] | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Some rows, of all ``columns`` unless some are named. Raises as :func:`cut`."""
+    with _opened(file, of, columns) as source:
         yield from _of(source, rows)
 
 
@@ -50,10 +52,10 @@ def _of(source: Any, rows: range) -> Iterator[pa.RecordBatch]:
 
 
 @contextmanager
-def _opened(file: pa.NativeFile, of: int) -> Iterator[Any]:
+def _opened(file: pa.NativeFile, of: int, columns: Sequence[str] | None = None) -> Iterator[Any]:
     lance = library()
     with copied(file) as path, lance_errors("it"):
-        found = lance.file.LanceFileReader(path)
+        found = lance.file.LanceFileReader(path, columns=None if columns is None else list(columns))
         if found.num_rows() != of:
             raise DamagedTableError(f"it has {found.num_rows()} rows, not {of}")
         yield found

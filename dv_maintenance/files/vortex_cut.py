@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,7 @@ def library() -> ModuleType:
         return import_module("vortex")
     except ImportError as error:
         raise MissingSoftwareError(
-            f"vectors of this table are in Vortex files, and vortex-data, which cuts them, is not installed ({error})",
+            f"vectors of this table are in Vortex files, and vortex-data, which reads them, is not installed ({error})",
             next_step="pip install 'dv-maintenance[vortex]'",
         ) from error
 
@@ -42,14 +42,16 @@ def cut(file: pa.NativeFile, rows: range, of: int, sink: Any) -> None:
         write_copied(lambda path: library().io.write(_of(source, rows), path), sink)
 
 
-def batches(file: pa.NativeFile, rows: range, of: int) -> Iterator[pa.RecordBatch]:
-    """Some rows. Raises as :func:`cut`."""
+def batches(
+    file: pa.NativeFile, rows: range, of: int, columns: Sequence[str] | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Some rows, of all ``columns`` unless some are named. Raises as :func:`cut`."""
     with _opened(file, of) as source:
-        yield from _of(source, rows)
+        yield from _of(source, rows, columns)
 
 
-def _of(source: Any, rows: range) -> pa.RecordBatchReader:
-    return source.scan(indices=library().array(rows)).to_arrow()
+def _of(source: Any, rows: range, columns: Sequence[str] | None = None) -> pa.RecordBatchReader:
+    return source.scan(None if columns is None else list(columns), indices=library().array(rows)).to_arrow()
 
 
 @contextmanager

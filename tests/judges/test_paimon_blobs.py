@@ -4,16 +4,18 @@ blobs: ``test_paimon_python`` has these.
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
 import pytest
-from paimon_judging import ALL_DELETED_FILES, in_order, judge_rows, opened, our_rows
+from paimon_judging import ALL_DELETED_FILES, in_order, judge_rows, opened, our_rows, same
 from pypaimon_judge import PyPaimon
 from support.paimon_engine import DV, EngineError, PaimonEngine
 
 from dv_maintenance.dml.delete import delete
 from dv_maintenance.engine.local import LocalEngine
+from dv_maintenance.errors import RefusedError
 from dv_maintenance.maintenance.execution.apply import purge
 from dv_maintenance.maintenance.health import health
 
@@ -54,16 +56,16 @@ def test_blobs_that_were_cut(paimon_engine: PaimonEngine, pypaimon: PyPaimon, tm
 
 def with_vectors(path: Path) -> None:
     """Give a table the option for deletion vectors."""
-    (schema,) = (path / "schema").glob("schema-*")
-    schema.write_text(re.sub(r'"x" *: *"y"', '"deletion-vectors.enabled": "true"', schema.read_text()))
-    assert "deletion-vectors" in schema.read_text()
+    for schema in (path / "schema").glob("schema-*"):
+        schema.write_text(re.sub(r'"x" *: *"y"', '"deletion-vectors.enabled": "true"', schema.read_text()))
+        assert "deletion-vectors" in schema.read_text()
 
 
 def without_vectors(path: Path) -> None:
     """Take the option from a table."""
-    (schema,) = (path / "schema").glob("schema-*")
-    schema.write_text(schema.read_text().replace('"deletion-vectors.enabled": "true"', '"x": "y"'))
-    assert "deletion-vectors" not in schema.read_text()
+    for schema in (path / "schema").glob("schema-*"):
+        schema.write_text(schema.read_text().replace('"deletion-vectors.enabled": "true"', '"x": "y"'))
+        assert "deletion-vectors" not in schema.read_text()
 
 
 @pytest.mark.parametrize(
@@ -126,7 +128,7 @@ def test_vectors_that_were_cut(paimon_engine: PaimonEngine, tmp_path: Path, besi
 
 @pytest.mark.parametrize("codec", ["none", pytest.param("snappy", marks=pytest.mark.deep)])
 def test_vectors_in_json_that_were_cut(paimon_engine: PaimonEngine, tmp_path: Path, codec: str) -> None:
-    """Lines of which no value is read."""
+    """Lines of which no value is decoded."""
     engine, path = paimon_engine, tmp_path / "t"
     columns = {"id": "INT", "v": vector("FLOAT", 3), "w": vector("BIGINT", 2)}
     options = EVOLVING | {"vector.file.format": "json", "file.compression": codec, "x": "y"}
@@ -145,9 +147,110 @@ def test_vectors_in_json_that_were_cut(paimon_engine: PaimonEngine, tmp_path: Pa
     assert sorted((row["first_row_id"], row["physical_rows"]) for row in vectors) == ranges
     without_vectors(path)
     assert ids(engine, path) == {key: value for key, value in was.items() if key not in gone}
-    assert {row["id"]: row for row in engine.rows(path)} == {n: row for n, row in values.items() if n not in gone}
+    assert {row["id"]: row for row in judge_rows(engine, path)} == {n: values[n] for n in values if n not in gone}
     engine.append(path, rows)
-    assert len(engine.rows(path)) == 1494
+    assert len(judge_rows(engine, path)) == 1494
+
+
+INF, NAN = float("inf"), float("nan")
+FLOATS = [NAN, INF, -INF, -0.0, 0.0, 0.1, 1e10, 1.0000001192092896, 16777218.0, 9.007199e15, 33554432.0]
+# By the type of the elements. Paimon writes the shortest text that means the number.
+ELEMENTS: dict[str, list[object]] = {
+    "FLOAT": [*FLOATS, 1.401298464324817e-45, 1.1754942106924411e-38, 3.4028234663852886e38],
+    "DOUBLE": [*FLOATS, 5e-324, 2.2250738585072014e-308, 1.7976931348623157e308, 2.0**-44],
+    "BOOLEAN": [True, False],
+    "TINYINT": [-128, 127],
+    "SMALLINT": [-32768, 0],
+    "INT": [-(2**31), 1],
+    "BIGINT": [-(2**63), 2**53 + 1],
+}
+
+
+def test_vectors_in_json_are_read(paimon_engine: PaimonEngine, tmp_path: Path) -> None:
+    """Of all types of elements, each a text; in columns that are renamed, dropped and added."""
+    engine, path = paimon_engine, tmp_path / "t"
+    columns = {"id": "INT", **{kind: vector(kind, 2) for kind in ELEMENTS}, "gone": vector("INT", 1)}
+    options = EVOLVING | {"vector.file.format": "json", "file.compression": "none", "x": "y"}
+    engine.create(path, columns, options=options)
+
+    def pair(of: list[object], at: int) -> list[object] | None:
+        return None if at % 5 == 3 else [of[(at + n) % len(of)] for n in range(2)]
+
+    engine.append(path, [(at, *(pair(of, at) for of in ELEMENTS.values()), [at]) for at in range(40)])
+    (file,) = path.rglob("*.vector.json")
+    values = [value for line in file.read_text().splitlines() for value in json.loads(line).values()]
+    assert {type(element) for value in values for element in value or ()} == {str}
+    judge_rows(engine, path)
+    engine.alter(path, ("rename", "FLOAT", "f"), ("rename", "DOUBLE", "FLOAT"), ("drop", "gone"))
+    engine.alter(path, ("add", "gone", "VECTOR<INT, 1>"))
+    engine.append(path, [(at, *(pair(of, at) for of in ELEMENTS.values()), [-at]) for at in range(40, 60)])
+    assert [row["gone"] for row in judge_rows(engine, path)] == [*[None] * 40, *([-at] for at in range(40, 60))]
+    judge_rows(engine, path, 1)
+    rows = {row["id"]: row for row in engine.rows(path)}
+    with_vectors(path)
+    assert delete(opened(path), LocalEngine(), "gone IS NOT NULL AND id > 50 OR f IS NULL").rows_deleted == 19
+    gone = {at for at in rows if at > 50 or at % 5 == 3}
+    same(our_rows(path), [row for at, row in rows.items() if at not in gone])
+    assert purge(opened(path), LocalEngine()).verified
+    without_vectors(path)
+    assert {row["id"] for row in judge_rows(engine, path)} == rows.keys() - gone
+
+
+# Numbers as Java reads them. Of the first, the nearest double is midway between two floats, and the text is not.
+NUMBERS = {
+    "FLOAT": [
+        *('"1.00000017881393432617187500001"', '"1.00000017881393432617187499999"', '"1.000000178813934326171875"'),
+        *('"7.006492321624086e-46"', '"7.006492321624086E-46"', '"7.0064923216240853E-46"', '"1E-46"', '"-0"', '"007"'),
+        *('"3.4028235677973365E38"', '"16777217"', '"9007199791611905"', '"123456789012345678901234567890"'),
+    ],
+    "DOUBLE": ['"2.2250738585072012E-308"', '"9007199254740993"', '"0.1000000000000000055511151231257827"', '"1E400"'],
+    "BIGINT": ['"9223372036854775807"', '"-0"', '"007"', '"9223372036854775808"', '"1.0"'],
+    "TINYINT": ['"128"', '"-128"'],
+}
+# Lines as Paimon does not write them, though it reads some.
+ODD = [
+    *('{"v":[1.0]}', '{"v":[1]}', '{"v":[true]}', '{"v":[null]}', '{"v":[" 1.5f"]}', '{"v":["0x1p3"]}', '{"v":["+1"]}'),
+    *('{"v":["1_0"]}', '{"v":["nan"]}', '{"v":["inf"]}', '{"v":["1."]}', '{"v":[".5"]}', '{"v":["x"]}', '{"v":[""]}'),
+    *('{"v":["1.0\\n"]}', '{"v":["\\ud800"]}', '{"v":["\u0661"]}', '{"v":[["1"]]}', '{"v":[{}]}', '{"v":[NaN]}'),
+    *('{"v":[]}', '{"v":["1","2"]}', '{"v":"1"}', '{"v":1}', '{"v":{}}', "[]", "null", "", "{", '{"v":["1"]} x'),
+    *("[" * 100_000, '{"v":' + "9" * 5000 + "}", '{"v":["1.0","', '{"v":["1.0"],"w":NaN}'),
+]
+PLAIN = ["{}", '{"v":null}', '{"V":["1"]}', '{"v":["1"],"v":["2"]}', ' {"w":{"v":[1]}, "\\u0076":\t["3"]} ']
+
+
+def test_numbers_in_json(paimon_engine: PaimonEngine, tmp_path: Path) -> None:
+    """The same as Java's parsers find, or refused with the line and what is there."""
+    engine = paimon_engine
+    options = EVOLVING | {"vector.file.format": "json", "file.compression": "none"}
+    for kind, numbers in NUMBERS.items():
+        path = tmp_path / kind
+        engine.create(path, {"id": "INT", "v": vector(kind, 1)}, options=options)
+        engine.append(path, [(1, [1])])
+        (file,) = path.rglob("*.vector.json")
+        for line in [*(f'{{"v":[{number}]}}' for number in numbers), *PLAIN]:
+            file.write_text(f"{line}\n")
+            try:
+                theirs = engine.rows(path)
+            except EngineError:
+                theirs = []
+            if theirs and "e-46" not in line:
+                same(our_rows(path), theirs)
+            else:
+                with pytest.raises(RefusedError, match=rf"{file.name} can't be read: line 1 has .* no VECTOR of 1"):
+                    our_rows(path)
+        for line in ODD:
+            file.write_bytes(line.encode() + b"\n")
+            with pytest.raises(RefusedError, match="can't be read: line 1 has "):
+                our_rows(path)
+    file.write_bytes(b'{"v":["\xff"]}\n')
+    with pytest.raises(RefusedError, match="which can't be read as JSON"):
+        our_rows(path)
+    file.write_text('{"v":["1"]}\n' * 2)
+    with pytest.raises(RefusedError, match="has at least 2 lines of 1 rows"):
+        our_rows(path)
+    engine.alter(path, ("option", "json.ignore-parse-errors", "true"))
+    with pytest.raises(RefusedError, match=r"\(json\.ignore-parse-errors\)"):
+        our_rows(path)
 
 
 @pytest.mark.parametrize(

@@ -466,9 +466,48 @@ def test_vectors_in_files_of_other_libraries_are_cut(
     before = pypaimon("rows", path, columns=names)
     assert purge(opened(path), LocalEngine()).verified
     same(pypaimon("rows", path, columns=names), before)
-    assert len(our_rows(path, columns=["id", "a"])) == len(before)
-    with pytest.raises(RefusedError, match="this release reads no other format"):
-        our_rows(path)
+    same(numbers(path), [{key: row[key] for key in columns} for row in before])
+    with monkeypatch.context() as without:
+        without.setitem(sys.modules, kind, None)
+        assert len(our_rows(path, columns=["id", "a"])) == len(before)
+        with pytest.raises(RefusedError, match=rf"dv-maintenance\[{kind}\]"):
+            our_rows(path)
+
+
+SPECIAL = [float("nan"), float("inf"), -float("inf"), -0.0, 0.0, 1.401298464324817e-45, 3.4028234663852886e38]
+ELEMENTS: dict[str, list[Any]] = {
+    "float": SPECIAL,
+    "double": [*SPECIAL, 0.1, 5e-324],
+    "bool": [True, False],
+    "int8": [-128, 127],
+    "int16": [-32768, 0],
+    "int32": [-(2**31), 1],
+    "int64": [-(2**63), 2**53 + 1],
+}
+
+
+@pytest.mark.usefixtures("pypaimon_formats")
+@pytest.mark.parametrize("kind", ["lance", "vortex"])
+def test_vectors_in_files_of_other_libraries_are_read(pypaimon: PyPaimon, path: Path, kind: str) -> None:
+    """Of all types of elements, with nulls among them and instead of vectors; from files of both kinds."""
+    columns = {"id": "int64", **{element: f"{element}[3]" for element in ELEMENTS}}
+    pypaimon("create", path, columns=columns, partition=[], options=EVOLVING | {"vector.file.format": kind})
+
+    def vector(values: list[Any], at: int) -> list[Any] | None:
+        return None if at % 5 == 3 else [[*values, None][(at * 3 + n) % (len(values) + 1)] for n in range(3)]
+
+    for first in (0, 40):
+        ids = range(first, first + 40)
+        rows = [{"id": at, **{name: vector(of, at) for name, of in ELEMENTS.items()}} for at in ids]
+        pypaimon("append", path, columns=columns, rows=rows)
+    same(numbers(path), theirs := pypaimon("rows", path))
+    assert all(any(None in (row[name] or ()) for row in theirs) for name in ELEMENTS)
+    assert delete(opened(path), LocalEngine(), "int8 IS NULL OR id IN (0, 41)").rows_deleted == 18
+    same(numbers(path), theirs := pypaimon("rows", path))
+    assert len(theirs) == 62
+    assert purge(opened(path), LocalEngine()).verified
+    same(numbers(path), theirs)
+    same(numbers(path, ["int64", "id"]), pypaimon("rows", path, columns=["int64", "id"]))
 
 
 def test_updated_vectors_are_cut(pypaimon: PyPaimon, path: Path) -> None:
@@ -497,8 +536,8 @@ def test_updated_vectors_are_cut(pypaimon: PyPaimon, path: Path) -> None:
     same(pypaimon("rows", path, columns=names), before)
 
 
-def numbers(path: Path) -> list[dict[str, Any]]:
-    _, batches = read(opened(path))
+def numbers(path: Path, columns: list[str] | None = None) -> list[dict[str, Any]]:
+    _, batches = read(opened(path), None, columns)
     return [row for batch in batches for row in batch.to_pylist()]
 
 

@@ -32,7 +32,7 @@ from dv_maintenance.tables.paimon.features import (
 )
 from dv_maintenance.tables.paimon.layout import Layout
 from dv_maintenance.tables.paimon.log.schema import Schema, read_schema
-from dv_maintenance.tables.paimon.rows import keyed, lines
+from dv_maintenance.tables.paimon.rows import keyed, lines, vectors
 from dv_maintenance.tables.paimon.rows.casts import same_values
 from dv_maintenance.tables.paimon.rows.evolution import (
     PARTS_OF,
@@ -170,8 +170,8 @@ class Scan:
         constants = self._snapshot.partitions[anchor["partition_code"]].constants
         whole = stored_source(self._layout, self._snapshot, anchor)
         blobs = blob_files(parts, self._schema, self._wanted)
-        vectors = vector_files(parts, self._schema, self._wanted)
-        apart = {*blobs, *(field.id for fields, _ in vectors for field in fields)}
+        stacks = vector_files(parts, self._schema, self._wanted)
+        apart = {*blobs, *(field.id for fields, _ in stacks for field in fields)}
         beside = [each for each in self._wanted if each.id not in apart]
         read = []
         for row, stored, fields in holders(parts, self._schema, beside, constants):
@@ -179,7 +179,7 @@ class Scan:
             if fields or not apart:
                 read.append(replace(self._source(row), key=whole.key, dv=whole.dv, schema=_shape(fields, stored)))
         read += [self._blobs(whole, anchor, each, blobs[each.id]) for each in self._wanted if each.id in blobs]
-        read += [self._stacked(whole, fields, files) for fields, files in vectors]
+        read += [self._stacked(whole, fields, files) for fields, files in stacks]
         if len(read) == 1:
             return ScanTask((replace(read[0], schema=None),), read[0].schema)
         schema = pa.schema([arrow_field(each) for each in self._wanted])
@@ -207,14 +207,20 @@ class Scan:
 
     def _stacked(self, whole: SourceFile, fields: Sequence[Field], files: Sequence[Mapping[str, Any]]) -> SourceFile:
         """Files that hold some columns of one range of the rows after the other, as one source."""
-        parts = [
-            replace(self._source({**row, "dv_id": None}), schema=_shape(fields, self._schema(row["schema_id"])))
-            for row in files
-        ]
+        parts = [self._of_vectors({**row, "dv_id": None}, fields) for row in files]
         details = {"files": [each.to_json() for each in parts]}
         schema = pa.schema([arrow_field(each) for each in fields])
         size = sum(each.size for each in parts)
         return replace(whole, uri=parts[0].uri, size=size, format="stacked", schema=schema, details=details)
+
+    def _of_vectors(self, row: Mapping[str, Any], fields: Sequence[Field]) -> SourceFile:
+        stored = self._schema(row["schema_id"])
+        if vectors.has_its_own_reader(row["path"]):
+            source = stored_source(self._layout, self._snapshot, row)
+            source = vectors.as_vectors(self._snapshot, source, stored, fields)
+        else:
+            source = self._source(row)
+        return replace(source, schema=_shape(fields, stored))
 
     def _schema(self, schema_id: int) -> Schema:
         if schema_id not in self.schemas:
