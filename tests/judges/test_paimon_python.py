@@ -208,8 +208,13 @@ DESCRIBED = {
     "orc": {"blob.stored-descriptor-fields": "pic", "file.format": "orc"},
     "avro": {"blob-descriptor-field": "pic", "file.format": "avro"},
     "view": {"blob-view-field": "pic"},
+    "view-stored": {"blob-view-field": "pic", "blob-view.resolve.enabled": "false"},
+    "view-read": {"blob-view-field": "pic", "blob-view.resolve.enabled": "false", "blob-as-descriptor": "true"},
     "video": {"video-frame-field": "pic"},
 }
+
+# What a data file has for the blob in another table: its name, the id of the column, and that of the row.
+VIEW_OF_14 = struct.pack("<B8si8siq", 1, b"BLOBVIEW"[::-1], 8, b"db.other", 1, 14).decode()
 
 
 @pytest.mark.parametrize("kind", DESCRIBED)
@@ -219,7 +224,7 @@ def test_blobs_that_are_described_are_moved(pypaimon: PyPaimon, path: Path, tmp_
     pypaimon("create", path, columns=columns, partition=[], options=EVOLVING | DESCRIBED[kind])
     elsewhere = tmp_path / "elsewhere"
     elsewhere.write_text("".join(f"<{each:03}>" for each in range(50)))
-    if kind == "view":
+    if kind.startswith("view"):
         other, named = path.with_name("other"), {"id": "int64", "pic": "large_binary"}
         pypaimon("create", other, columns=named, partition=[], options=EVOLVING)
         pypaimon("append", other, columns=named, rows=[{"id": each, "pic": f"other{each}"} for each in range(60)])
@@ -232,7 +237,7 @@ def test_blobs_that_are_described_are_moved(pypaimon: PyPaimon, path: Path, tmp_
                 return [f"p{at}", None, ""][: at % 4]
             case "string blobs":
                 return [(f"k{at}", f"p{at}"), ("null", None)][: at % 3]
-            case "view":
+            case "view" | "view-stored" | "view-read":
                 return ["db.other", 1, at]
             case "video":
                 return [elsewhere.as_uri(), at // 10 * 5, 5, at % 10]
@@ -248,7 +253,7 @@ def test_blobs_that_are_described_are_moved(pypaimon: PyPaimon, path: Path, tmp_
     pypaimon("delete", path, ids=[0, 5, 6, 13, 21, 39])
     before = pypaimon("rows", path, columns=names)
     assert len(before) == 34
-    if kind == "view":
+    if kind.startswith("view"):
         pypaimon("delete", other, ids=[0, 5, 21])
         assert purge(opened(other), LocalEngine()).verified
     (found,) = (row["pic"] for row in before if row["id"] == 14)
@@ -258,6 +263,8 @@ def test_blobs_that_are_described_are_moved(pypaimon: PyPaimon, path: Path, tmp_
         "as-descriptor": ["p14"],
         "descriptor-read": ["<014>"],
         "view": "other14",
+        "view-stored": VIEW_OF_14,
+        "view-read": VIEW_OF_14,
         "video": ["<001>", 4],
     }.get(kind, "<014>")
     apart = {each.suffix for each in path.glob("bucket-0/*")} - {".parquet", ".orc", ".avro"}
@@ -301,6 +308,47 @@ def test_blobs_elsewhere_are_what_their_reader_may_open(
     assert pypaimon("rows", path, version=1) == [{"id": 1, "pic": "otherone"}]
     with pytest.raises(RefusedError, match=NOT_READ["descriptor"]):
         numbers(path)
+
+
+def test_blobs_in_other_tables_are_what_these_have_now(pypaimon: PyPaimon, path: Path) -> None:
+    """Who writes the table names any other that its reader may read. What a snapshot holds changes without a commit in
+    this table, or is gone with a row, with the table, or with the catalog.
+    """
+    columns = {"id": "int64", "pic": "large_binary"}
+    pypaimon("create", path, columns=columns, partition=[], options=EVOLVING | DESCRIBED["view"])
+    other, secret = path.with_name("other"), path.parent.with_name("hr.db") / "people"
+
+    def write_other(text: str) -> None:
+        pypaimon("create", other, columns=columns, partition=[], options=EVOLVING)
+        pypaimon("append", other, columns=columns, rows=[{"id": 0, "pic": text}, {"id": 1, "pic": "b"}])
+
+    write_other("a")
+    pypaimon("create", secret, columns=columns, partition=[], options=EVOLVING)
+    pypaimon("append", secret, columns=columns, rows=[{"id": 0, "pic": "password"}])
+    named = [["db.other", 1, 0], ["db.other", 1, 1], ["hr.people", 1, 0]]
+    pypaimon("append", path, columns=columns, rows=[{"id": at, "pic": each} for at, each in enumerate(named)])
+
+    def pics() -> list[str]:
+        return [row["pic"] for row in pypaimon("rows", path, version=1)]
+
+    assert pics() == ["a", "b", "password"]
+    pypaimon("update", other, column="pic", values={"0": "new"}, blob=True)
+    assert pics() == ["new", "b", "password"]
+    pypaimon("delete", other, ids=[1])
+    with pytest.raises(PyPaimonError, match="row id 1 was not found in upstream table"):
+        pics()
+    shutil.rmtree(other)
+    with pytest.raises(PyPaimonError, match=r"Table db\.other does not exist"):
+        pics()
+    write_other("again")
+    assert pics() == ["again", "b", "password"]
+    elsewhere = path.parent.with_name("elsewhere") / "db.db" / "t"
+    shutil.copytree(path, elsewhere)
+    with pytest.raises(PyPaimonError, match=r"Table db\.other does not exist"):
+        pypaimon("rows", elsewhere)
+    with pytest.raises(RefusedError, match=NOT_READ["view"]):
+        numbers(path)
+    assert numbers(path, ["id"]) == [{"id": 0}, {"id": 1}, {"id": 2}]
 
 
 @pytest.mark.parametrize("kind", ["as-descriptor", "video"])
@@ -361,7 +409,7 @@ NOT_READ = {
     "descriptor": "the URIs of blobs, which may be anywhere",
     "orc": "the URIs of blobs, which may be anywhere",
     "avro": "the URIs of blobs, which may be anywhere",
-    "view": "the places of blobs in other tables",
+    "view": "blobs of other tables, as these are now",
     "video": "holds a video",
 }
 

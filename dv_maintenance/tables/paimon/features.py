@@ -168,12 +168,13 @@ def check_rows_readable(schema: Schema, table: str, version: int, *, moving: boo
     alone = [] if options.data_evolution else [each.name for each in blobs]
     names = [each.name for each in blobs]
     described, views = columns_named(schema.options, DESCRIPTIONS), columns_named(schema.options, (VIEWS,))
-    places = [] if not as_descriptors(schema.options) else [name for name in names if name not in described | views]
-    away = [] if as_descriptors(schema.options) else [name for name in names if name in described]
+    stored = as_stored(schema.options)
+    places = [] if not _as_descriptors(schema.options) else [name for name in names if name not in described | views]
+    away = [name for name in names if name in described - stored]
     kinds = (
         (deep, "blobs in rows, or deeper in arrays or maps"),
         (alone, "blobs without data-evolution.enabled"),
-        ([name for name in names if name in views], f"the places of blobs in other tables ({VIEWS})"),
+        ([name for name in names if name in views - stored], f"blobs of other tables, as these are now ({VIEWS})"),
         (places, "the places of blobs in files of this table (blob-as-descriptor)"),
         (away, "the URIs of blobs, which may be anywhere (blob-descriptor-field without blob-as-descriptor)"),
     )
@@ -187,7 +188,14 @@ def columns_named(options: Mapping[str, str], names: Sequence[str]) -> set[str]:
     return {column.strip() for name in names for column in options.get(name, "").split(",")}
 
 
-def as_descriptors(options: Mapping[str, str]) -> bool:
+def as_stored(options: Mapping[str, str]) -> set[str]:
+    """The columns of blobs for which readers return what data files say of them instead of these."""
+    described, views = columns_named(options, DESCRIPTIONS), columns_named(options, (VIEWS,))
+    looked_up = options.get("blob-view.resolve.enabled", "true").strip().lower() != "false"
+    return (described - views if _as_descriptors(options) else set()) | (set() if looked_up else views - described)
+
+
+def _as_descriptors(options: Mapping[str, str]) -> bool:
     """Whether readers return where blobs are instead of these."""
     return options.get("blob-as-descriptor", "false").strip().lower() == "true"
 

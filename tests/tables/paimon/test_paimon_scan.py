@@ -272,7 +272,12 @@ def test_partition_values_are_constants(tmp_path: Path, type: str, value: Any) -
             "blobs in rows, or",
         ),
         ({"id": "INT", "t": "BLOB"}, EVOLVING | {"blob-descriptor-field": "t"}, "the URIs of blobs"),
-        ({"id": "INT", "t": "BLOB"}, EVOLVING | {"blob-view-field": "t"}, "the places of blobs in other tables"),
+        ({"id": "INT", "t": "BLOB"}, EVOLVING | {"blob-view-field": "t"}, "blobs of other tables, as these are now"),
+        (
+            {"id": "INT", "t": "BLOB"},
+            EVOLVING | {"blob-view-field": "t", "blob-descriptor-field": "t", "blob-as-descriptor": "true"},
+            "blobs of other tables, as these are now",
+        ),
         ({"id": "INT", "t": "BLOB"}, EVOLVING | {"blob-as-descriptor": "true"}, "the places of blobs in files"),
         ({"id": "INT"}, {"scan.fallback-branch": "b"}, "fallback branch b does not exist"),
         ({"id": "INT"}, {"query-auth.enabled": "true"}, "catalog"),

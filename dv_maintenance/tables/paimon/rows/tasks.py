@@ -24,11 +24,9 @@ from dv_maintenance.remedies import Remedy, setting
 from dv_maintenance.tables.columns import check_columns
 from dv_maintenance.tables.model import FileKey
 from dv_maintenance.tables.paimon.features import (
-    DESCRIPTIONS,
-    as_descriptors,
+    as_stored,
     check_nanoseconds,
     check_rows_readable,
-    columns_named,
 )
 from dv_maintenance.tables.paimon.layout import Layout
 from dv_maintenance.tables.paimon.log.schema import Schema, read_schema
@@ -161,8 +159,7 @@ class Scan:
     def _check_blobs(self, row: Mapping[str, Any], stored: Schema, fields: Sequence[Field]) -> None:
         """See ``check_blobs``. Descriptions may be what readers want."""
         if not self._moving:
-            options = self._snapshot.table_schema.options
-            wanted = columns_named(options, DESCRIPTIONS) if as_descriptors(options) else set()
+            wanted = as_stored(self._snapshot.table_schema.options)
             check_blobs(row, stored, [each for each in fields if each.name not in wanted])
 
     def _side_by_side(self, anchor: Mapping[str, Any], parts: Sequence[Mapping[str, Any]]) -> ScanTask:
