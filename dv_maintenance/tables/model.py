@@ -241,9 +241,8 @@ class Snapshot:
         return ""
 
     def units(self) -> npt.NDArray[np.int64] | None:
-        """One number per file: files that were clustered together have the same, from 0 on, and only such files may be
-        merged, neighbours by their names. Files that may be merged with all that were not clustered have -1, those that
-        may be merged with none have other numbers below. ``None``: all have -1.
+        """One number per file: only files with the same number may be merged. From 0 on, they were clustered together,
+        and only neighbours by their names may be merged, below 0 all of them. ``None``: all have -1.
         """
         return None
 

@@ -112,14 +112,23 @@ def _groups(snapshot: Snapshot, facts: FileFacts, why: Codes, merged: Bools) -> 
         yield from ((run, True) for run in _runs(numbers, facts, why != KEEP, why == EMPTY))
         return
     units = snapshot.units()
-    clustered = np.zeros(len(why), np.bool_) if units is None else (units != -1) & (why != EMPTY)
-    yield from ((rows, False) for rows in _by_partition(snapshot, facts, np.where(clustered, KEEP, why)))
+    clustered = np.zeros(len(why), np.bool_) if units is None else (units >= 0) & (why != EMPTY)
+    for rows in _by_partition(snapshot, facts, np.where(clustered, KEEP, why)):
+        parts = [rows] if units is None else _by_unit(rows, np.where(why[rows] == EMPTY, -1, units[rows]))
+        yield from ((part, False) for part in parts)
     if units is not None and (clustered & (why != KEEP)).any():
         # A clustered file with rows to purge keeps its range of values, and so a file of its own.
         yield from (
             (run, True)
             for run in _runs(_places(snapshot, units), facts, clustered & (why != KEEP), merged, alone=~merged)
         )
+
+
+def _by_unit(rows: Ints, units: Ints) -> list[Ints]:
+    """The rows of each unit, in the order of the first ones."""
+    _, first, of = np.unique(units, return_index=True, return_inverse=True)
+    order = np.argsort(first[of], kind="stable")
+    return np.split(rows[order], np.flatnonzero(np.diff(units[order])) + 1)
 
 
 def _places(snapshot: Snapshot, units: Ints) -> Ints:

@@ -77,16 +77,17 @@ class PaimonSnapshot(Snapshot):
         return sum(int(each.get_total_buffer_size()) for each in tables) + _DV_BYTES * len(self.index.dvs)
 
     def units(self) -> Any:
-        """Each file of a primary-key or data-evolution table is rewritten alone, and so is one of lines, and one that a
-        clustering put on a level above 0.
+        """Each file of a primary-key or data-evolution table is rewritten alone, and so is one that a clustering put on
+        a level above 0. Files of lines are merged with their like.
         """
         from dv_maintenance.tables.paimon.rows import lines
 
         each = -2 - np.arange(self.files.num_rows)
         if self.options.primary_key or self.options.data_evolution:
             return each
-        alone = flags(pc.greater(self.files["level"], integer(0))) | lines.of_lines(self.files)
-        return np.where(alone, each, -1) if alone.any() else None
+        alike = lines.alike(self.files)
+        units = np.where(flags(pc.greater(self.files["level"], integer(0))), each, np.where(alike < 0, -1, -2 - alike))
+        return units if (units != -1).any() else None
 
     @property
     def rewrite_remark(self) -> str:

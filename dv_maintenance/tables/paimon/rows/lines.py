@@ -10,6 +10,7 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -37,9 +38,20 @@ _PLAIN: Final = {
 _HEADERS: Final = ("csv.include-header", "header")
 
 
-def of_lines(files: pa.Table) -> Any:
-    """Whether each file has lines."""
-    return flags(pc.match_substring_regex(files["path"], _NAME))
+def alike(files: pa.Table) -> Any:
+    """For each file of lines the position of the first one whose lines may be in the same file as its own: it has the
+    same format, schema and compression. -1 for other files.
+    """
+    found = np.full(files.num_rows, -1, np.int64)
+    rows = np.flatnonzero(flags(pc.match_substring_regex(files["path"], _NAME)))
+    if len(rows):
+        some = files.take(rows)
+        suffixes = pc.replace_substring_regex(some["path"], f"^.*?({_NAME})", r"\1")
+        kinds = suffixes.combine_chunks().dictionary_encode().indices.to_numpy(zero_copy_only=False)
+        keys = some["schema_id"].to_numpy() * (int(kinds.max()) + 1) + kinds
+        _, first, of = np.unique(keys, return_index=True, return_inverse=True)
+        found[rows] = rows[first[of]]
+    return found
 
 
 def is_of_lines(path: str) -> bool:
@@ -91,8 +103,9 @@ def as_text(snapshot: PaimonSnapshot, source: SourceFile, stored: Schema) -> Sou
 
 
 def suffix_of(path: str) -> str:
-    """What the name of a new file ends with."""
-    return _match(path)[0]
+    """What the name of a file of lines ends with, and that of the new file, too; "" for other files."""
+    found = re.search(_NAME, path)
+    return found[0] if found else ""
 
 
 def _match(path: str) -> re.Match[str]:

@@ -78,8 +78,10 @@ def rewrite_tasks(
         kind, written = format_of(snapshot), [sources_of.schemas[row["schema_id"]] for row in rows]
         suffix, codec = None, None
         if any(source.format in lines.FORMATS for source in sources):
-            if len(sources) > 1 or wanted.order_by:
-                raise refused(snapshot, "rewrite", "files of lines are neither merged nor ordered here")
+            if len({(row["schema_id"], lines.suffix_of(row["path"])) for row in rows}) > 1:
+                raise refused(snapshot, "rewrite", "files of lines are merged only with others of their kind")
+            if wanted.order_by:
+                raise refused(snapshot, "rewrite", "files of lines are not ordered here")
             kind, schema, suffix, codec = sources[0].format, lines.LINES, lines.suffix_of(rows[0]["path"]), "none"
         elif keyed_table:
             if len(sources) > 1:
