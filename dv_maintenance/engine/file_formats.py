@@ -62,6 +62,8 @@ _FORMATS: Final = {
     "lines": FileFormat("lines", "whole_file:open_whole", "lines.reader:open_lines", "lines.writer:LinesFiles"),
     "headed": FileFormat("lines", "whole_file:open_whole", "lines.reader:open_lines", "lines.writer:LinesFiles"),
     "text": FileFormat("text", "whole_file:open_whole", "lines.reader:open_text"),
+    "csv": FileFormat("CSV", "whole_file:open_whole", "lines.values:open_csv"),
+    "json": FileFormat("JSON", "whole_file:open_whole", "lines.values:open_json"),
     "vectors.json": FileFormat("JSON", "whole_file:open_whole", "vectors.reader:open_json"),
     "vectors.lance": FileFormat("Lance", "whole_file:open_whole", "vectors.reader:open_lance"),
     "vectors.vortex": FileFormat("Vortex", "whole_file:open_whole", "vectors.reader:open_vortex"),

@@ -23,6 +23,9 @@ AVRO_SCHEMA = b"dvm:avro"
 columns, in their order.
 """
 
+DIGITS = b"dvm:digits"
+"""Metadata key of a field of timestamps in files of lines, at any level: how many digits of a second it has."""
+
 NAMES = b"dvm:names"
 """Metadata key of a ``ScanTask``'s schema: names of fields by field id, as JSON, for files that have no ids."""
 
@@ -90,7 +93,7 @@ class SourceFile:
     exact_rows: bool = True
 
     def to_json(self) -> dict[str, Any]:
-        return {**asdict(self), "schema": None if self.schema is None else _schema_text(self.schema)}
+        return {**asdict(self), "schema": None if self.schema is None else schema_text(self.schema)}
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> SourceFile:
@@ -98,7 +101,7 @@ class SourceFile:
             "key": FileKey(**body["key"]),
             "dv": DvRef(**body["dv"]) if body["dv"] else None,
             "row_defaults": {name: RowDefault(**value) for name, value in body["row_defaults"].items()},
-            "schema": _schema_of(body["schema"]) if body["schema"] else None,
+            "schema": schema_of(body["schema"]) if body["schema"] else None,
         }
         return cls(**{**body, **typed})
 
@@ -121,21 +124,23 @@ class ScanTask:
 
     def to_json(self) -> dict[str, Any]:
         sources = [source.to_json() for source in self.sources]
-        return {"sources": sources, "schema": _schema_text(self.schema), "match_by": self.match_by}
+        return {"sources": sources, "schema": schema_text(self.schema), "match_by": self.match_by}
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> ScanTask:
         sources = tuple(SourceFile.from_json(source) for source in body["sources"])
-        return cls(sources, _schema_of(body["schema"]), body["match_by"])
+        return cls(sources, schema_of(body["schema"]), body["match_by"])
 
 
-def _schema_text(schema: pa.Schema) -> str:
+def schema_text(schema: pa.Schema) -> str:
+    """For JSON, see :func:`schema_of`."""
     from base64 import b64encode
 
     return b64encode(schema.serialize().to_pybytes()).decode()
 
 
-def _schema_of(text: str) -> pa.Schema:
+def schema_of(text: str) -> pa.Schema:
+    """The schema with this :func:`schema_text`."""
     from base64 import b64decode
 
     return pa.ipc.read_schema(pa.py_buffer(b64decode(text)))

@@ -31,14 +31,14 @@ class LinesStored:
 
     schema: pa.Schema = SCHEMA
 
-    def __init__(self, file: pa.NativeFile, source: SourceFile) -> None:
+    def __init__(self, file: pa.NativeFile, source: SourceFile, *, headed: bool = False) -> None:
         if source.rows is None:
             raise DamagedTableError(f"the row count of {source.uri} is unknown")
         self.rows: int = source.rows
         self._uri = source.uri
         self._lines = unpacked_lines(file, packed_as(source.uri))
         self.header: bytes | None = None
-        if source.format == HEADED:
+        if headed:
             with decoding(source.uri):
                 first = next(self._lines, [])
             if not first:
@@ -96,7 +96,7 @@ def _unmarked(lines: Iterator[list[bytes]]) -> Iterator[list[bytes]]:
 def open_lines(file: pa.NativeFile, source: SourceFile, task: ScanTask) -> LinesStored:
     """See ``file_formats.FileFormat.stored``. Raises as :class:`LinesStored`."""
     del task
-    return LinesStored(file, source)
+    return LinesStored(file, source, headed=source.format == HEADED)
 
 
 def open_text(file: pa.NativeFile, source: SourceFile, task: ScanTask) -> TextStored:

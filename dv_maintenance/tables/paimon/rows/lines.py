@@ -1,7 +1,7 @@
 """Files of lines in append tables: CSV, JSON and text. A line is a row, also for Paimon's readers, which take a line
-break within quotes for the end of a row. So a file without the lines of deleted rows means the same, and no value is
-decoded. The new file has the format, the schema, the header and the compression of the old one, whatever new files are
-to be now. Each file is rewritten alone.
+break within quotes for the end of a row. So a file without the lines of deleted rows means the same, and so does one
+with the lines of several files of a schema. No value is decoded for it. The new file has the format, the schema, the
+header and the compression of the old ones, whatever new files are to be now. For values, see ``line_values``.
 """
 
 from __future__ import annotations
@@ -14,17 +14,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dv_maintenance.errors import RefusedError
 from dv_maintenance.files.arrays import flags
 from dv_maintenance.files.lines import CODECS
 from dv_maintenance.tables.paimon.rows.lineage import tracks
 
 if TYPE_CHECKING:
-    from dv_maintenance.tables.paimon.log.schema import Schema
+    from collections.abc import Sequence
+
     from dv_maintenance.tables.paimon.snapshot import PaimonSnapshot
     from dv_maintenance.tables.work import SourceFile
 
-_STRINGS: Final = ("CHAR", "VARCHAR", "STRING")
 KINDS: Final = ("csv", "json", "text")
 FORMATS: Final = ("lines", "headed")
 LINES: Final = pa.schema([pa.field("line", pa.binary())])
@@ -35,7 +34,7 @@ _PLAIN: Final = {
     **dict.fromkeys(["csv.mode", "mode"], "permissive"),
     "json.ignore-parse-errors": "false",
 }
-_HEADERS: Final = ("csv.include-header", "header")
+_HEADER: Final = ("csv.include-header", "header")
 
 
 def alike(files: pa.Table) -> Any:
@@ -76,30 +75,22 @@ def otherwise(snapshot: PaimonSnapshot) -> str | None:
 
 def as_lines(snapshot: PaimonSnapshot, source: SourceFile) -> SourceFile:
     """A file of lines, without a look at its values."""
-    headed = _match(source.uri)[1] == "csv" and any(map(snapshot.options.flag, _HEADERS))
-    return replace(source, constants={}, format="headed" if headed else "lines")
+    return replace(source, constants={}, format="headed" if is_headed(snapshot, source.uri) else "lines")
 
 
-def as_text(snapshot: PaimonSnapshot, source: SourceFile, stored: Schema) -> SourceFile:
-    """A text file, with values: of its one column.
+def option(snapshot: PaimonSnapshot, names: Sequence[str], default: str) -> str:
+    """An option that has several names, the first of which counts."""
+    return next((snapshot.properties[each] for each in names if each in snapshot.properties), default)
 
-    stored : the schema that the file was written with.
 
-    Raises
-    ------
-    RefusedError : its lines may be no rows. The message has the reason.
-    """
-    column = next((each.name for each in stored.fields if each.type.root in _STRINGS), None)
-    reason = why_not(snapshot, source.uri)
-    if len(stored.fields) > 1 or column is None:
-        reason = "its rows have other columns than one of text"
-    if reason:
-        raise RefusedError(
-            f"{source.key.path} is not read here: {reason}",
-            at=snapshot,
-            next_step="read the table with Paimon itself",
-        )
-    return replace(source, details={"column": column})
+def is_headed(snapshot: PaimonSnapshot, path: str) -> bool:
+    """Whether the first line of a file is a header."""
+    return kind_of(path) == "csv" and option(snapshot, _HEADER, "false").strip().lower() == "true"
+
+
+def kind_of(path: str) -> str:
+    """One of KINDS."""
+    return _match(path)[1]
 
 
 def suffix_of(path: str) -> str:

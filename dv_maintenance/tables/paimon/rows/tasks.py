@@ -30,7 +30,7 @@ from dv_maintenance.tables.paimon.features import (
 )
 from dv_maintenance.tables.paimon.layout import Layout
 from dv_maintenance.tables.paimon.log.schema import Schema, read_schema
-from dv_maintenance.tables.paimon.rows import keyed, lines, vectors
+from dv_maintenance.tables.paimon.rows import keyed, line_values, lines, vectors
 from dv_maintenance.tables.paimon.rows.casts import same_values
 from dv_maintenance.tables.paimon.rows.evolution import (
     PARTS_OF,
@@ -226,9 +226,9 @@ class Scan:
 
     def _source(self, row: Mapping[str, Any]) -> SourceFile:
         options = self._snapshot.options
-        if row["path"].endswith(".text") and not (options.primary_key or options.data_evolution):
+        if lines.is_of_lines(row["path"]) and not (options.primary_key or options.data_evolution):
             source = stored_source(self._layout, self._snapshot, row)
-            return lines.as_text(self._snapshot, source, self._schema(row["schema_id"]))
+            return line_values.as_rows(self._snapshot, source, self._schema(row["schema_id"]))
         source = source_of(self._layout, self._snapshot, row)
         if source.format not in self._formats:
             chosen = replace(self._snapshot.table_schema, fields=self._wanted)
@@ -325,7 +325,8 @@ def source_of(layout: Layout, snapshot: PaimonSnapshot, row: Mapping[str, Any]) 
     # The extension decides, because file.format may have changed since the file was written.
     if path.rsplit(".", 1)[-1].lower() not in _FORMATS:
         raise RefusedError(
-            f"{path} is not a Parquet, ORC or Avro file, nor one of text; this release reads no other format",
+            f"{path} is not a Parquet, ORC or Avro file, nor one of lines in an append table; this release reads "
+            "no other format",
             table=layout.uri,
             version=snapshot.version,
             next_step="read the table with Paimon itself, or let it compact the table into Parquet files",
