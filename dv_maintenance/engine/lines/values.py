@@ -27,6 +27,11 @@ if TYPE_CHECKING:
 _LONGEST = 100
 _LEAVE_OUT = Remedy("leave it out with {}, or read the table with its own engine", (setting("columns"),))
 
+# A purge copies lines, whatever their values are.
+_GET_RID = Remedy(
+    "leave it out with {}, or delete the row with the table's own engine, and purge the table", (setting("columns"),)
+)
+
 
 class _ValuesStored(LinesStored):
     """See ``protocols.StoredFile``."""
@@ -76,7 +81,7 @@ class _ValuesStored(LinesStored):
         what = f"has {shown} for {odd.name}" if odd.name else f"is {shown}"
         return RefusedError(
             f"line {line} of {self._uri} {what}: what Paimon reads there is not known here for certain",
-            next_step=_LEAVE_OUT if odd.name else "correct the line, or read the table with its own engine",
+            next_step=_GET_RID if odd.name else "correct the line, or read the table with its own engine",
         )
 
 

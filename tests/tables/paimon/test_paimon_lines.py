@@ -355,6 +355,19 @@ def test_csv_that_is_not_read(tmp_path: Path, options: dict[str, str], data: byt
         rows(table, ["id", "v", "d"])
 
 
+def test_a_line_is_counted_from_the_begin_of_the_file(tmp_path: Path) -> None:
+    table = PaimonWriter(tmp_path / "t", COLUMNS, options=CSV)
+    lines = [f"{each},{'v' * 1000}" for each in range(3000)]
+    lines[2500] = "a"
+    file = add(table, "\n".join(lines).encode(), 3000)
+    with pytest.raises(RefusedError, match=r"line 2501 of .* delete the row with .*, and purge"):
+        rows(table, ["id"])
+    assert len(rows(table, ["v"])) == 3000
+    table.delete({file: [2500]})
+    assert purged(table)
+    assert [row["id"] for row in rows(table, ["id"])] == [each for each in range(3000) if each != 2500]
+
+
 @pytest.mark.parametrize(
     ("line", "why"),
     [
@@ -362,10 +375,11 @@ def test_csv_that_is_not_read(tmp_path: Path, options: dict[str, str], data: byt
         ("null", "line 2 of .*json is 'null': "),
         ('{"id":1.0}', "has '1.0' for id"),
         ('{"id":{}}', "has '{}' for id"),
+        ('{"v":1.5}', "has '1.5' for v"),
         ('{"v":"\\ud800"}', r"has '\\ud800' for v"),
         ('{"v":' + "[" * 500_000, r"is '{\"v\":\[{95}\.\.\.'"),
     ],
-    ids=["empty", "null", "double", "object", "surrogate", "deep"],
+    ids=["empty", "null", "double", "object", "spelling", "surrogate", "deep"],
 )
 def test_json_that_is_not_read(tmp_path: Path, line: str, why: str) -> None:
     table = PaimonWriter(tmp_path / "t", COLUMNS, options={**OPTIONS, "file.format": "json"})
