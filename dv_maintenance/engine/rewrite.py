@@ -9,6 +9,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from dv_maintenance.engine.file_formats import checker_of, rewriter_of
 from dv_maintenance.engine.parquet.calendars import CalendarKeys, readers_use_keys
 from dv_maintenance.engine.parquet.codecs import codec_of_sources
@@ -20,12 +22,11 @@ from dv_maintenance.engine.rows.ordering import Ordering
 from dv_maintenance.engine.scan import open_source
 from dv_maintenance.engine.writer import RollingWriter, as_optional
 from dv_maintenance.errors import RefusedError, RetryableError, VerificationError
+from dv_maintenance.files.map_entries import as_entries
 from dv_maintenance.storage import Storage
 from dv_maintenance.tables.work import RewriteResult, RewriteTask
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from dv_maintenance.engine.parquet.codecs import KnownFile
     from dv_maintenance.engine.parquet.row_group_copy import Copies
     from dv_maintenance.engine.protocols import Reader
@@ -124,11 +125,13 @@ def rewrite(
 def _read_schema(task: RewriteTask) -> pa.Schema:
     """The columns in the form in which they are read, which the writer takes."""
     schema = as_optional(task.scan.schema)
-    if task.format != "parquet" or not task.int96_nanoseconds:
-        return schema
-    # As bytes, which hold every year, unless they are compared, or given by the table.
-    constants = {name for source in task.scan.sources for name in source.constants}
-    return marked(schema, but={*constants, *(path[0] for path in task.order_by)})
+    if task.int96_nanoseconds and task.format in {"parquet", "orc"}:
+        # As bytes, which hold every year, unless they are compared, or given by the table.
+        constants = {name for source in task.scan.sources for name in source.constants}
+        schema = marked(schema, but={*constants, *(path[0] for path in task.order_by)})
+    if task.format == "orc":  # whose maps may have null keys
+        schema = pa.schema([each.with_type(as_entries(each.type)) for each in schema], schema.metadata)
+    return schema
 
 
 def _opened(scan: ScanTask, storage: Storage, known: Mapping[str, KnownFile]) -> Generator[Reader, None, None]:

@@ -16,6 +16,7 @@ from pyarrow import types
 from dv_maintenance.engine.faults import writing
 from dv_maintenance.engine.file_formats import writer_of
 from dv_maintenance.engine.parquet.footer import compressed_bytes
+from dv_maintenance.engine.parquet.int96 import marks_of
 from dv_maintenance.engine.protocols import TakesGroups
 from dv_maintenance.engine.scan import open_source
 from dv_maintenance.errors import VerificationError
@@ -56,9 +57,11 @@ class RollingWriter:
         self._begun: list[str] = []
         self._finished: list[OutputFile] = []
         self._rows_left = [*reversed(task.file_rows)]  # of the files to come, that of the current file last
-        self._plain = pa.schema([pa.field(each.name, each.type, metadata=_id_of(each)) for each in schema])
+        self._plain = pa.schema(
+            [pa.field(each.name, each.type, metadata=_id_of(each) | marks_of(each)) for each in schema]
+        )
         # Names in Avro files may differ from those of columns.
-        self._match_by = "id" if all(each.metadata for each in self._plain) else "name"
+        self._match_by = "id" if all(map(_id_of, schema)) else "name"
         self._sums = self._new_sums()
 
     def write(self, batch: pa.RecordBatch, footer: Any, origins: Mapping[str, int]) -> None:
@@ -168,9 +171,9 @@ class RollingWriter:
             )
 
 
-def _id_of(field: pa.Field) -> dict[bytes, bytes] | None:
+def _id_of(field: pa.Field) -> dict[bytes, bytes]:
     number = (field.metadata or {}).get(_FIELD_ID)
-    return None if number is None else {_FIELD_ID: number}
+    return {} if number is None else {_FIELD_ID: number}
 
 
 def as_optional(schema: pa.Schema) -> pa.Schema:

@@ -6,14 +6,13 @@ a small table. These functions work on buffers, and check types, since the value
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cache
 from types import NoneType
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pyarrow import types
 
 _NULLS = 1 << 14
 
@@ -129,17 +128,3 @@ def flags(array: pa.BooleanArray | pa.ChunkedArray) -> Any:
     start, bits = array.offset, np.frombuffer(array.buffers()[1] or b"", np.uint8)
     first, stop = start // 8, -(-(start + len(array)) // 8)
     return np.unpackbits(bits[first:stop], bitorder="little")[start % 8 :][: len(array)].view(bool)
-
-
-def timestamps_in(array: pa.Array) -> Iterator[pa.Array]:
-    """The array itself if it holds timestamps, or else all arrays of timestamps nested in it."""
-    if types.is_timestamp(array.type):
-        yield array
-    elif types.is_struct(array.type):
-        for index in range(array.type.num_fields):
-            yield from timestamps_in(array.field(index))
-    elif types.is_map(array.type):
-        yield from timestamps_in(array.keys)
-        yield from timestamps_in(array.items)
-    elif types.is_list(array.type):
-        yield from timestamps_in(array.values)

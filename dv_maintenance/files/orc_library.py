@@ -17,8 +17,8 @@ def library() -> ModuleType:
         return import_module("pyorc")
     except ImportError as error:
         raise MissingSoftwareError(
-            "ORC files of this table hold timestamps or rows that Arrow's library does not read or write as they are, "
-            f"and pyorc, which does, is not installed ({error})",
+            "ORC files of this table hold timestamps, maps or rows that Arrow's library does not read or write as they "
+            f"are, and pyorc, which does, is not installed ({error})",
             next_step="pip install 'dv-maintenance[orc]', here and in the Python of Spark's workers",
         ) from error
 

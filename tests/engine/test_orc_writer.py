@@ -251,13 +251,12 @@ def test_values_below_null_structs(tmp_path: Path) -> None:
 
 def test_files_are_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file that a library of the format writes wrongly is not a rewrite."""
-    cast = orc_writer._cast
 
-    def wrong(array: pa.Array, *more: Any) -> Any:
-        return cast(array.fill_null(0), *more)
+    def wrong(_: Any, batch: pa.RecordBatch) -> list[pa.Array]:
+        return [each.fill_null(0) for each in batch.columns]
 
     batch = pa.record_batch([pa.array([1, None, 3])], ["c"])
-    monkeypatch.setattr(orc_writer, "_cast", wrong)
+    monkeypatch.setattr(orc_writer.OrcFile, "_in_form", wrong)
     with pytest.raises(VerificationError, match="are not the 3 that were written to it"):
         written(task(tmp_path, batch.schema), batch)
 

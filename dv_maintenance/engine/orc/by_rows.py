@@ -1,8 +1,9 @@
 """What Arrow's library can't read from ORC files or write to them: row by row, with pyorc.
 
-Arrow's timestamps are numbers of nanoseconds in 64 bits, from 1677 to 2262. Its writer stores a negative fraction of a
-second before 1970, which other readers take for damage, and loses values of structs in structs and lists next to nulls.
-pyorc uses ORC's C++ library as Arrow does, without these. It takes about three times as long.
+Arrow's timestamps are numbers of nanoseconds in 64 bits, from 1677 to 2262, and its maps have no null keys. Its writer
+stores a negative fraction of a second before 1970, which other readers take for damage, and loses values of structs in
+structs and lists next to nulls. pyorc uses ORC's C++ library as Arrow does, without these. It takes about three times
+as long.
 """
 
 from __future__ import annotations
@@ -15,16 +16,15 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import types
 
+from dv_maintenance.engine.parquet.int96 import BYTES, from_halves, halves, nanoseconds
 from dv_maintenance.errors import DamagedTableError, RefusedError
+from dv_maintenance.files.map_entries import fields_of, is_map, joined, parts_of
 from dv_maintenance.files.orc_library import library
-from dv_maintenance.files.orc_shapes import NOT_ORC
+from dv_maintenance.files.orc_shapes import NOT_ORC, keys_of
 
 if TYPE_CHECKING:
     from types import ModuleType
 
-UNITS: Final = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
-"""Of a second."""
-_NANOS: Final = 1_000_000_000
 _SIMPLE: Final = {
     pa.bool_(): "Boolean",
     pa.int8(): "TinyInt",
@@ -67,14 +67,14 @@ class RowWriter:
         self._writer.close()
 
 
-def read_stripe(file: pa.NativeFile, stripe: int, fields: Sequence[int], schema: pa.Schema) -> list[pa.Array]:
-    """Columns of a stripe, by their index in the file's Arrow schema. Timestamps that 64 bits of nanoseconds do not
-    hold have microseconds.
+def read_stripe(file: pa.NativeFile, uri: str, stripe: int, fields: Sequence[int], schema: pa.Schema) -> list[pa.Array]:
+    """Columns of a stripe, by their index in the file's Arrow schema, with lists of entries for maps that may have a
+    null key. Timestamps that 64 bits of nanoseconds do not hold have microseconds, or else are ``int96.BYTES``.
 
     Raises
     ------
     DamagedTableError : the stripe is damaged. The error does not name the file.
-    RefusedError : such a timestamp has nanoseconds.
+    RefusedError : a map has keys that pyorc does not tell apart.
     MissingSoftwareError : pyorc is not installed.
     """
     pyorc = library()
@@ -82,13 +82,33 @@ def read_stripe(file: pa.NativeFile, stripe: int, fields: Sequence[int], schema:
     ordered = sorted(fields)
     try:
         reader = pyorc.Reader(file, column_indices=ordered, converters=_converters(pyorc))
-        columns = [[*column] for column in zip(*reader.read_stripe(stripe), strict=True)]
+        part = reader.read_stripe(stripe)
+        columns = [[*column] for column in zip(*part, strict=True)]
+        keys = sum(part[each].statistics["number_of_values"] for each in keys_of(schema, ordered))
     except (RuntimeError, UnicodeDecodeError, pyorc.errors.ORCError) as error:
         raise DamagedTableError(f"a stripe can't be decoded: {error}") from error
     except TypeError as error:
-        raise RefusedError(f"pyorc does not read maps that have lists or maps in their keys ({error})") from error
+        raise RefusedError(
+            f"pyorc does not read maps that have lists or maps in their keys, as {uri} has ({error})"
+        ) from error
     found = {at: _array(values, schema.field(at).type) for at, values in zip(ordered, columns, strict=True)}
+    if sum(map(_keys_in, found.values())) != keys:
+        raise RefusedError(
+            f"a map in {uri} has keys that pyorc does not tell apart, such as 0.0 and -0.0",
+            next_step="let the table's own engine do it",
+        )
     return [found[at] for at in fields]
+
+
+def _keys_in(array: pa.Array) -> int:
+    """The number of keys that are not null, in all maps of a new array."""
+    kind = array.type
+    if is_map(kind):
+        keys, items = parts_of(array)
+        return int(len(keys) - keys.null_count) + _keys_in(keys) + _keys_in(items)
+    if types.is_struct(kind):
+        return sum(_keys_in(array.field(at)) for at in range(kind.num_fields))
+    return _keys_in(array.values) if types.is_list(kind) else 0
 
 
 def stripe_zones(file: pa.NativeFile) -> frozenset[str]:
@@ -180,12 +200,9 @@ def _objects(array: pa.Array) -> list[Any]:
     kind = array.type
     if not len(array):
         return []
-    if types.is_timestamp(kind):
-        per = UNITS[kind.unit]
-        numbers = array.view(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
-        seconds = np.floor_divide(numbers, per)
-        fractions = (numbers - seconds * per) * (_NANOS // per)
-        found: list[Any] = [*zip(seconds.tolist(), fractions.tolist(), strict=True)]
+    if types.is_timestamp(kind) or kind == BYTES:
+        seconds, nanos = halves(array)
+        found: list[Any] = [*zip(seconds.tolist(), nanos.tolist(), strict=True)]
     elif types.is_date32(kind):
         return array.view(pa.int32()).to_pylist()  # type: ignore[no-any-return]
     elif types.is_decimal(kind):
@@ -194,8 +211,8 @@ def _objects(array: pa.Array) -> list[Any]:
     elif types.is_struct(kind):
         children = [_objects(array.field(at)) for at in range(kind.num_fields)]
         found = [*zip(*children, strict=True)] if children else [()] * len(array)
-    elif types.is_map(kind):
-        pairs = zip(_ranges(array, array.keys), _ranges(array, array.items), strict=True)
+    elif is_map(kind):
+        pairs = zip(*(_ranges(array, each) for each in parts_of(array)), strict=True)
         found = [_dict(keys, items) for keys, items in pairs]
     elif types.is_list(kind):
         found = [*_ranges(array, array.values)]
@@ -236,11 +253,11 @@ def _array(values: list[Any], kind: pa.DataType) -> pa.Array:
         inner = [_array([*column], each.type) for column, each in zip(columns, kind, strict=True)]
         named = [each.with_type(array.type) for each, array in zip(kind, inner, strict=True)]
         return pa.StructArray.from_arrays(inner, fields=named, mask=mask)
-    if types.is_map(kind):
-        keys = _array([key for value in values for key in value or ()], kind.key_type)
-        items = _array([item for value in values for item in (value or {}).values()], kind.item_type)
-        named = pa.map_(kind.key_field.with_type(keys.type), kind.item_field.with_type(items.type))
-        return pa.MapArray.from_arrays(_offsets(values), keys, items, type=named, mask=mask)
+    if is_map(kind):
+        key, item = fields_of(kind)
+        keys = _array([each for value in values for each in value or ()], key.type)
+        items = _array([each for value in values for each in (value or {}).values()], item.type)
+        return joined(_offsets(values), keys, items, kind, mask)
     if types.is_list(kind):
         inside = _array([each for value in values for each in value or ()], kind.value_type)
         named = pa.list_(kind.value_field.with_type(inside.type))
@@ -254,10 +271,12 @@ def _offsets(values: list[Any]) -> pa.Array:
 
 
 def _timestamps(values: list[Any], kind: pa.TimestampType) -> pa.Array:
-    nanos = [None if value is None else value[0] * _NANOS + value[1] for value in values]
-    if all(each is None or -(1 << 63) <= each < 1 << 63 for each in nanos):
-        return pa.array(nanos, pa.int64()).view(kind)
-    if any(each is not None and each % 1000 for each in nanos):
-        raise RefusedError("a timestamp before 1677 or after 2262 has nanoseconds, for which Arrow has no type")
-    micros = pa.array([None if each is None else each // 1000 for each in nanos], pa.int64())
+    seconds, nanos = np.array([value or (0, 0) for value in values], np.int64).reshape(-1, 2).T
+    found = from_halves(seconds, nanos, pa.array([value and True for value in values], pa.bool_()))
+    try:
+        return nanoseconds(found, kind.tz)
+    except OverflowError:
+        if (nanos % 1000).any():
+            return found
+    micros = pa.array(seconds * 1_000_000 + nanos // 1000, mask=found.is_null().to_numpy(zero_copy_only=False))
     return micros.view(pa.timestamp("us", kind.tz))

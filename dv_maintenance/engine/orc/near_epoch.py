@@ -8,14 +8,15 @@ Arrow, by the time of the clock. In between they differ by a second.
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from functools import partial
+from typing import Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import numpy as np
 import pyarrow as pa
 from pyarrow import types
 
-from dv_maintenance.engine.orc.by_rows import UNITS
+from dv_maintenance.engine.parquet.int96 import BYTES, UNITS, from_halves, halves, with_leaves
 
 _DAY: Final = 86_400
 _LEAST: Final = 999_999
@@ -32,31 +33,35 @@ def zone_of(names: frozenset[str] | None) -> ZoneInfo | None:
         return None
 
 
-def as_in_java(array: pa.Array, zone: ZoneInfo) -> pa.Array:
-    """A column as Java reads it, also where timestamps are nested in it."""
-    kind = array.type
-    if types.is_timestamp(kind) and kind.tz is None:
-        return _corrected(array, zone)
-    mask = array.is_null() if array.null_count else None
-    if types.is_struct(kind):
-        inner = [as_in_java(array.field(at), zone) for at in range(kind.num_fields)]
-        return pa.StructArray.from_arrays(inner, fields=list(kind), mask=mask)
-    if types.is_map(kind):
-        keys, items = as_in_java(array.keys, zone), as_in_java(array.items, zone)
-        return pa.MapArray.from_arrays(array.offsets, keys, items, type=kind, mask=mask)
-    if types.is_list(kind):
-        return pa.ListArray.from_arrays(array.offsets, as_in_java(array.values, zone), type=kind, mask=mask)
-    return array
+def as_in_java(array: pa.Array, like: pa.DataType, zone: ZoneInfo | None) -> pa.Array:
+    """A column as Java reads it, also where timestamps are nested in it. ``like``: its type in the file.
+
+    Raises
+    ------
+    LookupError : the time zone is not known, and there is such a timestamp.
+    """
+    return with_leaves(array, like, partial(_corrected, zone=zone))
 
 
-def _corrected(array: pa.Array, zone: ZoneInfo) -> pa.Array:
-    per = UNITS[array.type.unit]
-    values: Any = np.array(array.view(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False))
-    seconds = np.floor_divide(values, per)
-    rounded = (values - seconds * per) * (UNITS["ns"] // per) > _LEAST
-    for at in np.flatnonzero(rounded & (np.abs(seconds) <= _DAY)).tolist():
+def _corrected(array: pa.Array, kind: pa.DataType, zone: ZoneInfo | None) -> pa.Array:
+    if not types.is_timestamp(kind) or kind.tz is not None:
+        return array
+    seconds, nanos = halves(array)
+    near = np.abs(seconds) <= _DAY
+    if zone is None:
+        if (near & (nanos != 0)).any():
+            raise LookupError
+        return array
+    found = np.flatnonzero(near & (nanos > _LEAST)).tolist()
+    for at in found:
         read = int(seconds[at])
         clock = read + (read < 0)
         offset = (_EPOCH + timedelta(seconds=clock)).replace(tzinfo=zone).utcoffset() or timedelta()
-        values[at] += (clock - (clock < offset.total_seconds()) - read) * per
-    return pa.array(values, pa.int64(), mask=np.array(array.is_null())).view(array.type)
+        seconds[at] = clock - (clock < offset.total_seconds())
+    if not found:
+        return array
+    if array.type == BYTES:
+        return from_halves(seconds, nanos, array)
+    per = UNITS[array.type.unit]
+    values = seconds * per + nanos // (UNITS["ns"] // per)
+    return pa.array(values, mask=array.is_null().to_numpy(zero_copy_only=False)).view(array.type)

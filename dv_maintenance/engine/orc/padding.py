@@ -12,6 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
+from dv_maintenance.files.map_entries import is_entries
+
 
 def stripped(batch: pa.RecordBatch, paths: Iterable[Sequence[str]]) -> pa.RecordBatch:
     """The batch without the blanks; paths of columns that it lacks are ignored."""
@@ -37,4 +39,5 @@ def _stripped(array: pa.Array, path: Sequence[str]) -> pa.Array:
         keys = _stripped(array.keys, below) if first == "key" else array.keys
         items = _stripped(array.items, below) if first == "value" else array.items
         return pa.MapArray.from_arrays(array.offsets, keys, items, type=kind, mask=mask)
+    below = path if is_entries(kind) else below
     return pa.ListArray.from_arrays(array.offsets, _stripped(array.values, below), type=kind, mask=mask)

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-from dv_maintenance.engine.orc.by_rows import UNITS
+from dv_maintenance.engine.parquet.int96 import BYTES, UNITS, halves
 
 # A year in which nothing depends on the calendar, even if a date in a filter is off by ten days.
 _FIRST_DAY: Final = (date(1583, 1, 1) - date(1970, 1, 1)).days
@@ -62,6 +62,8 @@ def _is_misleading(values: pa.Array) -> bool:
     kind = values.type
     if types.is_date32(kind):
         wrong = pc.less(values.view(pa.int32()), _FIRST_DAY)
+    elif kind == BYTES:  # of timestamps
+        return bool((halves(values)[0] < _FIRST_DAY * 86_400).any())
     elif types.is_timestamp(kind) and kind.unit != "ns":  # which begins in 1677
         wrong = pc.less(values.view(pa.int64()), _FIRST_DAY * 86_400 * UNITS[kind.unit])
     elif types.is_float32(kind):

@@ -6,25 +6,25 @@ without a time zone, and each stripe records it). The metadata of fields becomes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyarrow import orc, types
 
 from dv_maintenance.engine.bounds import BoundsCollector
 from dv_maintenance.engine.faults import writing
-from dv_maintenance.engine.orc.by_rows import UNITS, RowWriter
+from dv_maintenance.engine.orc.by_rows import RowWriter
 from dv_maintenance.engine.orc.reader import range_is_checked
 from dv_maintenance.engine.orc.skipping import Misleading
+from dv_maintenance.engine.parquet.int96 import BYTES, UNITS, halves, nanoseconds, unmarked, with_leaves
 from dv_maintenance.engine.sinks import close_sink
 from dv_maintenance.errors import RefusedError
-from dv_maintenance.files.arrays import timestamps_in
+from dv_maintenance.files.map_entries import fields_of, is_entries, is_map, parts_of
 from dv_maintenance.files.orc_library import is_there, library
-from dv_maintenance.files.orc_shapes import NOT_ORC, inner, is_lossy
+from dv_maintenance.files.orc_shapes import NOT_ORC, holds, is_lossy
 from dv_maintenance.files.orc_tail import without_row_indexes
 from dv_maintenance.tables.work import OutputFile
 
@@ -44,7 +44,8 @@ _CODECS: Final = {
     "lz4": "lz4",
     "zstd": "zstd",
 }
-_SECOND: Final = UNITS["ns"]
+# Seconds that 64 bits of nanoseconds hold.
+_MOST: Final = (1 << 63) // UNITS["ns"] - 1
 # Before 1970, ORC's libraries add a second to the fraction if it has more than this. They then read that of the last
 # second as one after 1970.
 _LEAST_MILLI: Final = 999_999
@@ -75,11 +76,12 @@ class OrcFiles:
                 next_step=f"set the table's compression to one of {', '.join(sorted(_CODECS))}",
             )
         self.codec = codec
-        self.stored = pa.schema([_stored(field) for field in schema])
-        self.exact = pa.schema([_stored(field, exact=True) for field in schema])
+        plain = [*map(unmarked, schema)]
+        self.stored = pa.schema([_stored(field) for field in plain])
+        self.exact = pa.schema([_stored(field, exact=True) for field in plain])
         # Of a given number of rows in a file, none can go to another file when Arrow can't write a value.
-        counted = bool(task.file_rows) and is_there() and any(_holds(kind, types.is_timestamp) for kind in schema.types)
-        self.by_rows = counted or any(is_lossy(kind) for kind in schema.types)
+        counted = bool(task.file_rows) and is_there() and any(holds(kind, _is_picky) for kind in self.exact.types)
+        self.by_rows = counted or any(is_lossy(kind) for kind in self.exact.types)
         if self.by_rows:
             library()
 
@@ -108,7 +110,7 @@ class OrcFile:
     def accepts(self, footer: Any, origins: Mapping[str, int], batch: pa.RecordBatch | None = None) -> bool:
         """See ``protocols.NewFile``. Raises MissingSoftwareError: a value needs pyorc."""
         del footer, origins
-        by_rows = self._files.by_rows or (batch is not None and any(map(_needs_rows, batch.columns)))
+        by_rows = self._files.by_rows or (batch is not None and any(map(_needs_rows, self._in_form(batch))))
         if self._writer is None:
             files = self._files
             kind, schema = (RowWriter, files.exact) if by_rows else (_ArrowWriter, files.stored)
@@ -125,12 +127,19 @@ class OrcFile:
         """
         assert self._writer is not None, "it is chosen when the file accepts its first batch"
         self._stats.add(batch)
-        columns = [_cast(array, field) for array, field in zip(batch.columns, self._writer.schema, strict=True)]
+        columns = self._in_form(batch)
+        for name, column in zip(batch.schema.names, columns, strict=True):
+            _check_last_second(name, column)
         self._misleading.add(columns)
         with writing(self.uri):
             self._writer.write(columns)
         self._rows += batch.num_rows
         return bool(self._sink.tell() >= self._files.task.target_bytes)
+
+    def _in_form(self, batch: pa.RecordBatch) -> list[pa.Array]:
+        """The columns as they are stored: where Arrow has no type, timestamps as bytes and maps as lists of entries."""
+        pairs = zip(batch.columns, self._files.exact.types, strict=True)
+        return [array if array.type == kind else with_leaves(array, kind, _in_form) for array, kind in pairs]
 
     def finish(self) -> OutputFile:
         """See ``protocols.NewFile``."""
@@ -168,27 +177,38 @@ class _ArrowWriter:
         )
 
     def write(self, columns: Sequence[pa.Array]) -> None:
-        self._writer.write(pa.Table.from_arrays([*map(_as_a_copy, columns)], schema=self.schema))
+        cast = [
+            array if array.type == kind else array.cast(kind)
+            for array, kind in zip(columns, self.schema.types, strict=True)
+        ]
+        self._writer.write(pa.Table.from_arrays([*map(_as_a_copy, cast)], schema=self.schema))
 
     def close(self) -> None:
         self._writer.close()
 
 
-def _cast(array: pa.Array, field: pa.Field) -> pa.Array:
-    """The array as it is stored. Raises RefusedError for a timestamp that no library writes as it is."""
-    found = array if array.type == field.type else array.cast(field.type)
-    if any(_is_lost(each) for each in timestamps_in(found)):
-        raise RefusedError(
-            f"column {field.name} has a timestamp in the last second before 1970: in ORC files its fraction would be "
-            "read as one after 1970",
-            next_step=NOT_ORC,
-        )
-    return found
+def _in_form(leaf: pa.Array, kind: pa.DataType) -> pa.Array:
+    if leaf.type == BYTES and types.is_timestamp(kind):
+        with suppress(OverflowError):
+            return nanoseconds(leaf, kind.tz)
+        return leaf
+    return leaf if leaf.type == kind else leaf.cast(kind)
+
+
+def _check_last_second(name: str, column: pa.Array) -> None:
+    """Raise RefusedError for a timestamp that no library writes as it is."""
+    for seconds, nanos in map(halves, _timestamps_in(column)):
+        if ((seconds == -1) & (nanos > _LEAST_MILLI)).any():
+            raise RefusedError(
+                f"column {name} has a timestamp in the last second before 1970: in ORC files its fraction would be "
+                "read as one after 1970",
+                next_step=NOT_ORC,
+            )
 
 
 def _as_a_copy(array: pa.Array) -> pa.Array:
     """Arrow writes null structs of a slice as structs of nulls. A copy has the offset 0, also in its children."""
-    return _null_below(array.take(np.arange(len(array)))) if _holds(array.type, types.is_struct) else array
+    return _null_below(array.take(np.arange(len(array)))) if holds(array.type, types.is_struct) else array
 
 
 def _null_below(array: pa.Array) -> pa.Array:
@@ -201,33 +221,37 @@ def _null_below(array: pa.Array) -> pa.Array:
     return pa.StructArray.from_arrays(children, fields=list(array.type), mask=array.is_null())
 
 
-def _holds(type: pa.DataType, check: Callable[[pa.DataType], bool]) -> bool:
-    return check(type) or any(_holds(each, check) for each in inner(type))
+def _is_picky(kind: pa.DataType) -> bool:
+    """Whether some values of the type, itself or in it, are not written by Arrow."""
+    return bool(types.is_timestamp(kind) or types.is_map(kind))
 
 
 def _needs_rows(column: pa.Array) -> bool:
-    """Whether Arrow would not write a timestamp: one that 64 bits of nanoseconds do not hold, or one before 1970 with a
-    fraction of a second, which it rounds towards zero, so that the fraction is negative.
+    """Whether Arrow would not write a column: a map has a null key, or 64 bits of nanoseconds do not hold a timestamp,
+    or one before 1970 has a fraction of a second, which Arrow rounds towards zero, so that the fraction is negative.
     """
-    return any(_is_out_of_range(each) or _is_broken(each) for each in timestamps_in(column))
+    if holds(column.type, is_entries):
+        return True
+    for each in _timestamps_in(column):
+        seconds, nanos = halves(each)
+        if ((np.abs(seconds) > _MOST) | ((seconds < 0) & (nanos > 0))).any():
+            return True
+    return False
 
 
-def _is_out_of_range(array: pa.Array) -> bool:
-    values, most = array.view(pa.int64()), (1 << 63) // (_SECOND // UNITS[array.type.unit]) - 1
-    return bool(pc.any(pc.or_kleene(pc.greater(values, most), pc.less(values, -most))).as_py())
-
-
-def _is_broken(array: pa.Array) -> bool:
-    values, per = array.view(pa.int64()), UNITS[array.type.unit]
-    broken = pc.not_equal(pc.multiply(pc.divide(values, per), per), values)
-    return bool(pc.any(pc.and_kleene(pc.less(values, 0), broken)).as_py())
-
-
-def _is_lost(array: pa.Array) -> bool:
-    """See ``_LEAST_MILLI``."""
-    values, per = array.view(pa.int64()), UNITS[array.type.unit]
-    least = _LEAST_MILLI * per // _SECOND - per
-    return bool(pc.any(pc.and_kleene(pc.greater(values, least), pc.less(values, 0))).as_py())
+def _timestamps_in(column: pa.Array) -> Iterator[pa.Array]:
+    """All arrays of timestamps in a column, and of their bytes. Columns of plain bytes have no fixed length here."""
+    kind = column.type
+    if types.is_timestamp(kind) or kind == BYTES:
+        yield column
+    elif is_map(kind):
+        for each in parts_of(column):
+            yield from _timestamps_in(each)
+    elif types.is_struct(kind):
+        for at in range(kind.num_fields):
+            yield from _timestamps_in(column.field(at))
+    elif types.is_list(kind):
+        yield from _timestamps_in(column.values)
 
 
 class _UnownedSink:
@@ -263,10 +287,13 @@ def _stored(field: pa.Field, *, exact: bool = False) -> pa.Field:
     kind = field.type
     if types.is_struct(kind):
         kind = pa.struct([_stored(child, exact=exact) for child in kind])
+    elif is_map(kind):
+        key, item = (_stored(each, exact=exact) for each in fields_of(kind))
+        kind = pa.map_(key.with_nullable(False), item)
     elif types.is_list(kind):
         kind = pa.list_(_stored(kind.value_field, exact=exact))
-    elif types.is_map(kind):
-        kind = pa.map_(_stored(kind.key_field, exact=exact), _stored(kind.item_field, exact=exact))
+    elif types.is_fixed_size_binary(kind):
+        kind = pa.binary()
     elif types.is_time(kind):
         kind = pa.int32() if types.is_time32(kind) else pa.int64()
     elif types.is_timestamp(kind):

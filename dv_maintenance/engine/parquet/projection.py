@@ -21,7 +21,9 @@ from dv_maintenance.engine.parquet.int96 import BYTES, holds_marked, in_bytes
 from dv_maintenance.engine.parquet.widening import Convert, same, widening
 from dv_maintenance.engine.rows.values import scalar_of
 from dv_maintenance.errors import DamagedTableError, RefusedError
+from dv_maintenance.files.map_entries import fields_of, is_entries, is_map, joined, parts_of
 from dv_maintenance.files.variants import TYPED, MalformedVariantError, can_be_put_together, put_together
+from dv_maintenance.remedies import Remedy, setting
 from dv_maintenance.tables.work import DEFAULT, NAMES
 
 # Parquet's and Avro's, as Arrow and this package name it, and ORC's.
@@ -29,6 +31,8 @@ _FIELD_ID = b"PARQUET:field_id"
 _ORC_ID = b"iceberg.id"
 _SOURCE_NAME = b"dvm:source"
 _MATCH = b"dvm:match"
+# What to do about values for which Arrow has no type.
+_NO_TYPE = Remedy("leave the column out with {}, or read the table with its own engine", (setting("columns"),))
 
 # The two fields of a stored variant. If there is a typed value as well, it alone holds a part of the variant.
 _VARIANT = {"value", "metadata"}
@@ -195,10 +199,10 @@ class _Binder:
         matches: list[int | None] = []
         for field in wanted:
             if by_id and (field.metadata or {}).get(_MATCH) == b"name":
-                named = (index for index, each in enumerate(stored) if each.name == _source_name(field))
+                named = (index for index, each in enumerate(stored) if each.name == source_name(field))
                 matches.append(next(named, None))
                 continue
-            key = _field_id(field) if by_id else _source_name(field)
+            key = _field_id(field) if by_id else source_name(field)
             if self.names is not None:
                 known_as = self.names.get(_field_id(field), ())
                 key = next((each for each in known_as if each in known), None) or "\0"
@@ -221,7 +225,7 @@ class _Binder:
             return (lambda array: convert(array.storage)), leaves
         if types.is_struct(wanted) and types.is_struct(stored):
             return self._bind_struct(stored, wanted, first, path)
-        if types.is_map(wanted) and types.is_map(stored):
+        if is_map(wanted) and is_map(stored):
             return self._bind_map(stored, wanted, first, path)
         if types.is_list(wanted) and _is_list(stored):
             element = (*path, "list", "element")
@@ -289,20 +293,25 @@ class _Binder:
     def _bind_map(
         self, stored: pa.DataType, wanted: pa.DataType, first: int, path: tuple[str, ...]
     ) -> tuple[Convert, list[int]]:
-        key, key_leaves = self._bind(stored.key_type, wanted.key_type, first, (*path, "key_value", "key"))
-        item, item_leaves = self._bind(
-            stored.item_type, wanted.item_type, first + leaf_count(stored.key_type), (*path, "key_value", "value")
-        )
+        if types.is_map(wanted) and is_entries(stored):
+            raise RefusedError(
+                f"column {path[0]} of {self.file} holds maps with a null key, for which Arrow has no type",
+                next_step=_NO_TYPE,
+            )
+        (old_key, old_item), (new_key, new_item) = fields_of(stored), fields_of(wanted)
+        key, key_leaves = self._bind(old_key.type, new_key.type, first, (*path, "key_value", "key"))
+        after = first + leaf_count(old_key.type)
+        item, item_leaves = self._bind(old_item.type, new_item.type, after, (*path, "key_value", "value"))
         leaves = key_leaves + item_leaves
         if stored == wanted and key is same and item is same:
             return same, leaves
 
-        def convert(array: pa.MapArray) -> pa.MapArray:
+        def convert(array: pa.Array) -> pa.Array:
             if not len(array):
                 return pa.nulls(0, wanted)
             offsets, start, length = _rebased(array)
-            keys, items = key(array.keys.slice(start, length)), item(array.items.slice(start, length))
-            return pa.MapArray.from_arrays(offsets, keys, items, type=wanted, mask=_mask(array))
+            keys, items = (each.slice(start, length) for each in parts_of(array))
+            return joined(offsets, key(keys), item(items), wanted, _mask(array))
 
         return convert, leaves
 
@@ -421,6 +430,7 @@ def _missing(field: pa.Field) -> Callable[[int], pa.Array]:
     return lambda count: pa.repeat(value, count) if value.is_valid else pa.nulls(count, field.type)
 
 
-def _source_name(field: pa.Field) -> str:
+def source_name(field: pa.Field) -> str:
+    """The name of a wanted column or field in the file."""
     name = (field.metadata or {}).get(_SOURCE_NAME)
     return str(field.name if name is None else name.decode())

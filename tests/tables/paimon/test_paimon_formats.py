@@ -29,8 +29,9 @@ from dv_maintenance.dml.delete import delete
 from dv_maintenance.engine.avro import reader as avro_file
 from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.engine.orc import reader as orc_file
+from dv_maintenance.engine.orc.by_rows import _converters
 from dv_maintenance.engine.orc.near_epoch import zone_of
-from dv_maintenance.engine.parquet.int96 import BYTES, as_bytes, marked, nanoseconds, stored_batch
+from dv_maintenance.engine.parquet.int96 import BYTES, in_bytes, marked, nanoseconds, stored_batch
 from dv_maintenance.engine.parquet.output import ParquetOutput
 from dv_maintenance.errors import DamagedTableError, RefusedError
 from dv_maintenance.files.parquet_footer import footer_bytes, open_parquet_file, with_bytes
@@ -404,6 +405,87 @@ def test_maps_with_a_null_key(tmp_path: Path, codec: str) -> None:
         rows(table)
 
 
+def stored_in_orc(path: Path) -> list[Any]:
+    """The rows of a file, with seconds and nanoseconds of timestamps."""
+    with path.open("rb") as file:
+        return [*pyorc.Reader(file, converters=_converters(pyorc))]
+
+
+def by_pyorc(values: list[Any], *types: Any, names: str = "itm") -> Any:
+    """Writes these rows, whatever the table's are."""
+
+    def write(_: pa.Table, path: Path) -> None:
+        schema = pyorc.Struct(**dict(zip(names, types, strict=True)))
+        with path.open("wb") as file, pyorc.Writer(file, schema, converters=_converters(pyorc)) as writer:
+            writer.writerows(values)
+
+    return write
+
+
+DELETES = {"deletion-vectors.enabled": "true"}
+
+
+@needs_orc_timestamps
+def test_what_arrow_has_no_type_for_is_moved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From ORC and Parquet files into ORC files: nanoseconds of any year, and maps with a null key."""
+    nanos = {"type": "ROW", "fields": [{"id": 90, "name": "n", "type": "TIMESTAMP(9)"}]}
+    columns = {"i": "INT", "t": "TIMESTAMP(9)", "m": {"type": "MAP", "key": "STRING", "value": nanos}}
+    table = PaimonWriter(tmp_path / "t", columns, options={"file.format": "orc", "bucket": "-1"} | DELETES)
+    far, near = (-62_135_596_800, 123_456_789), (1_700_000_000, 1)
+    values = [
+        (1, far, {"b": (far,), None: None, "a": (None,)}),
+        (2, None, {"x": (near,)}),
+        (3, None, None),
+        (4, near, {None: (near,)}),
+        (5, (253_402_300_799, 999_999_999), {}),
+    ]
+    entries = pyorc.Map(pyorc.String(), pyorc.Struct(n=pyorc.Timestamp()))
+    write = by_pyorc(values, pyorc.Int(), pyorc.Timestamp(), entries)
+    first = table.append([dict.fromkeys(columns)] * 5, suffix=".orc", write=write)
+    stored = marked(pa.schema([pa.field("i", pa.int32()), pa.field("t", pa.timestamp("ns"))]))
+    # As other writers than Paimon's have it: the time of day is positive.
+    time = struct.pack("<qi", 1, 2_440_588 - 365_000)
+
+    def write_parquet(_: pa.Table, path: Path) -> None:
+        with path.open("wb") as sink:
+            output = ParquetOutput(sink, stored, store_schema=False)
+            output.write([pa.record_batch([pa.array([6], pa.int32()), pa.array([time], BYTES)], schema=stored)])
+            output.close()
+
+    table.append([dict.fromkeys(columns)], write=write_parquet)
+    table.delete({first: [1]})
+    with monkeypatch.context() as without:
+        without.setitem(sys.modules, "pyorc", None)
+        with pytest.raises(RefusedError, match=r"maps .* pyorc") as caught:
+            maintain(open_table(str(table.path)), LocalEngine(), Policy(min_input_files=2))
+        assert "dv-maintenance[orc]" in str(caught.value.next_step)
+    assert maintain(open_table(str(table.path)), LocalEngine(), Policy(min_input_files=2)).verified
+    (path,) = open_table(str(table.path)).snapshot().files["path"].to_pylist()
+    found = stored_in_orc(table.path / path)
+    assert found == [values[0], *values[2:], (6, (-365_000 * 86_400, 1), None)]
+    assert [*found[0][2]] == ["b", None, "a"], "in their order"
+
+
+def test_keys_that_python_takes_for_one(tmp_path: Path) -> None:
+    columns = {"i": "INT", "t": {"type": "ARRAY", "element": {"type": "MAP", "key": "DOUBLE", "value": "INT"}}}
+    table = PaimonWriter(tmp_path / "t", columns, options={"file.format": "orc", "bucket": "-1"} | DELETES)
+
+    class Key(float):
+        """A number that is equal to no other one."""
+
+        __hash__ = object.__hash__
+
+        def __eq__(self, other: object) -> bool:
+            return self is other
+
+    values = [(1, [{Key(0.0): 1, Key(-0.0): 2, None: 3}]), (2, None)]
+    write = by_pyorc(values, pyorc.Int(), pyorc.Array(pyorc.Map(pyorc.Double(), pyorc.Int())), names="it")
+    file = table.append([dict.fromkeys(columns)] * 2, suffix=".orc", write=write)
+    table.delete({file: [1]})
+    with pytest.raises(RefusedError, match="does not tell apart"):
+        purge(open_table(str(table.path)), LocalEngine())
+
+
 DAMAGED: list[tuple[Any, list[Any], str]] = [
     ({"type": "bytes", "logicalType": "decimal", "precision": 3, "scale": 1}, [b"\x7f\xff"], "more than 3 digits"),
     ({"type": "bytes", "logicalType": "decimal", "precision": 300, "scale": 1}, [b"\x7f"], "decimal of 300 digits"),
@@ -520,10 +602,10 @@ def test_nanoseconds_of_any_year_are_moved(tmp_path: Path) -> None:
 )
 def test_int96_as_java_divides(time: int, nanos: int, day: int) -> None:
     """Milliseconds are rounded down, and the day is then cut towards zero."""
-    (stored,) = as_bytes(pa.array([time], pa.timestamp("ns"))).to_pylist()
+    (stored,) = in_bytes(pa.array([time], pa.timestamp("ns"))).to_pylist()
     assert struct.unpack("<qi", stored) == (nanos, 2_440_588 + day)
     assert nanoseconds(pa.array([None, stored], pa.binary(12)))[1].value == time
     for unit, count in (("us", 1000), ("ms", 1_000_000)):
         whole = time // count
         coarse, exact = pa.array([whole], pa.timestamp(unit)), pa.array([whole * count], pa.timestamp("ns"))
-        assert as_bytes(coarse) == as_bytes(exact)
+        assert in_bytes(coarse) == in_bytes(exact)
