@@ -77,6 +77,7 @@ def rewrite_tasks(
         rows, sources = zip(*taken(live, wanted, snapshot), strict=True)
         kind, written = format_of(snapshot), [sources_of.schemas[row["schema_id"]] for row in rows]
         suffix, codec = None, None
+        file_rows: tuple[int, ...] = ()
         if any(source.format in lines.FORMATS for source in sources):
             if len({(row["schema_id"], lines.suffix_of(row["path"])) for row in rows}) > 1:
                 raise refused(snapshot, "rewrite", "files of lines are merged only with others of their kind")
@@ -90,12 +91,15 @@ def rewrite_tasks(
             source, schema = keyed.as_stored(snapshot, layout.storage, sources[0], written[0])
             if kind == "orc":
                 schema = schema.with_metadata(instants(written[0]))
+                # Where Arrow can't write a value, a file would end, and pyorc write the next one.
+                file_rows = (rows[0]["physical_rows"] - rows[0]["deleted_rows"],)
             sources, stats = (source,), stats_columns(written[0])
         else:
             check_values(snapshot, [name for source in sources for name in row_id_ranges.formats_of(source)])
             columns = sources_of.written(rows[0])
             schema, stats = _schema(snapshot, columns.fields, written), stats_columns(columns)
-        file_rows = row_id_ranges.file_rows(snapshot, sources) if snapshot.options.data_evolution else ()
+        if snapshot.options.data_evolution:
+            file_rows = row_id_ranges.file_rows(snapshot, sources)
         # Not that of the first file, which may be outside the table.
         partition = snapshot.partitions[rows[0]["partition_code"]]
         folder = f"{folder_of(partition, snapshot.options.data_folder)}bucket-{rows[0]['bucket']}"
