@@ -21,6 +21,7 @@ from test_paimon_reading import NESTED, VALUES, WHEN
 
 from dv_maintenance.dml.delete import delete
 from dv_maintenance.engine.local import LocalEngine
+from dv_maintenance.errors import RefusedError
 from dv_maintenance.files.avro.container import header_of, read_records
 from dv_maintenance.maintenance.execution.apply import maintain, purge
 from dv_maintenance.maintenance.planning.policy import Policy
@@ -209,6 +210,45 @@ def test_timestamps_of_a_writer_in_another_time_zone(
     assert purge(opened(path), LocalEngine()).verified
     assert everywhere() == before
     judge_rows(engine, path)
+
+
+# Of which some zones have another past in Java: Kolkata and Moscow until 1900, Shanghai in 1900, Amsterdam until 1946.
+PAST = [datetime(year, month, 15, 12, 30) for year in (1583, 1700, 1899, 1900, 1936, 1946, 1969) for month in (1, 7)]
+
+
+@pytest.mark.parametrize(
+    ("zone", "refused"),
+    [
+        ("America/New_York", 0),
+        ("Asia/Kolkata", 6),
+        ("Asia/Shanghai", 2),
+        pytest.param("Asia/Manila", 6, marks=pytest.mark.deep),
+        pytest.param("Europe/Moscow", 6, marks=pytest.mark.deep),
+        pytest.param("Europe/Amsterdam", 14, marks=pytest.mark.deep),
+    ],
+)
+def test_the_past_of_time_zones(
+    paimon_engine: PaimonEngine, spark: SparkSession, tmp_path: Path, zone: str, refused: int
+) -> None:
+    """Java and ORC's library for C++ add different offsets: what is not refused is what Paimon reads."""
+    engine, count = paimon_engine, 0
+    for at, when in enumerate(PAST):
+        path = tmp_path / str(at)
+        engine.create(path, {"id": "INT", "t": "TIMESTAMP(6)"}, options={**DV, "file.format": "orc"})
+        with time_zone(spark, zone):
+            engine.append(path, [[1, when], [2, datetime(2026, 1, 1)]])
+        engine.delete(path, lambda row: row["id"] == 2)
+        before = engine.rows(path)
+        try:
+            judge_rows(engine, path)
+        except RefusedError:
+            count += 1
+            with pytest.raises(RefusedError, match=f"in the time zone {zone}: in Java its offset may be another one"):
+                purge(opened(path), LocalEngine())
+        else:
+            assert purge(opened(path), LocalEngine()).verified
+        assert engine.rows(path) == before
+    assert count == refused
 
 
 SOUGHT: dict[str, tuple[str, list[Any]]] = {

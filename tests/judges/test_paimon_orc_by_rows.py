@@ -70,7 +70,7 @@ def goes_on(engine: PaimonEngine, path: Path, row: list[Any]) -> None:
     assert in_order(engine.rows(path)) == left
 
 
-@pytest.mark.parametrize("written", [*ZONES[:2], pytest.param(ZONES[2], marks=pytest.mark.deep)])
+@pytest.mark.parametrize("written", ZONES[:2])
 def test_nanoseconds_of_any_year(
     paimon_engine: PaimonEngine, spark: SparkSession, tmp_path: Path, written: str
 ) -> None:

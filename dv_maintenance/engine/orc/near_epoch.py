@@ -1,25 +1,31 @@
-"""Timestamps without a time zone within a day of 1970, in stripes that were written in a time zone other than UTC.
+"""Timestamps without a time zone in stripes that were written in a time zone other than UTC.
 
-ORC rounds seconds towards zero, and its readers take one off those before 1970 that have a fraction of more than
-999,999 nanoseconds. Java decides that by the instant, in the writer's time zone; the library for C++, and with it
-Arrow, by the time of the clock. In between they differ by a second.
+Those of which Java and ORC's library for C++, and with it Arrow, may make different ones before 1970 are refused, see
+``old_offsets``. Those within a day of 1970 are corrected. ORC rounds seconds towards zero, and its readers take one off
+those before 1970 that have a fraction of more than 999,999 nanoseconds. Java decides that by the instant, in the
+writer's time zone; the library for C++ by the time of the clock. In between they differ by a second.
 """
 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Final
+from typing import Any, Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import numpy as np
 import pyarrow as pa
 from pyarrow import types
 
+from dv_maintenance.engine.orc.old_offsets import differ
 from dv_maintenance.engine.parquet.int96 import BYTES, UNITS, from_halves, halves, with_leaves
+from dv_maintenance.errors import RefusedError
+from dv_maintenance.remedies import Remedy, setting
 
 _DAY: Final = 86_400
 _LEAST: Final = 999_999
+LEAVE_OUT: Final = Remedy("leave the column out with {}, or read the table with its own engine", (setting("columns"),))
+"""What to do about values that are not read."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -34,11 +40,14 @@ def zone_of(names: frozenset[str] | None) -> ZoneInfo | None:
 
 
 def as_in_java(array: pa.Array, like: pa.DataType, zone: ZoneInfo | None) -> pa.Array:
-    """A column as Java reads it, also where timestamps are nested in it. ``like``: its type in the file.
+    """A column as Java reads it, also where timestamps are nested in it.
+
+    like : its type in the file.
+    zone : the time zone of the stripe, if it is known.
 
     Raises
     ------
-    LookupError : the time zone is not known, and there is such a timestamp.
+    RefusedError : a timestamp may be another one in Java. The error does not name the file.
     """
     return with_leaves(array, like, partial(_corrected, zone=zone))
 
@@ -48,9 +57,8 @@ def _corrected(array: pa.Array, kind: pa.DataType, zone: ZoneInfo | None) -> pa.
         return array
     seconds, nanos = halves(array)
     near = np.abs(seconds) <= _DAY
+    _check(seconds, near & (nanos != 0), zone)
     if zone is None:
-        if (near & (nanos != 0)).any():
-            raise LookupError
         return array
     found = np.flatnonzero(near & (nanos > _LEAST)).tolist()
     for at in found:
@@ -65,3 +73,22 @@ def _corrected(array: pa.Array, kind: pa.DataType, zone: ZoneInfo | None) -> pa.
     per = UNITS[array.type.unit]
     values = seconds * per + nanos // (UNITS["ns"] // per)
     return pa.array(values, mask=array.is_null().to_numpy(zero_copy_only=False)).view(array.type)
+
+
+def _check(seconds: Any, broken: Any, zone: ZoneInfo | None) -> None:
+    if zone is None:
+        if broken.any() or (seconds < -_DAY).any():
+            raise RefusedError(
+                "it holds a timestamp before 1970 or within a day of it, written in a time zone that is not known: ORC "
+                "libraries read such values differently",
+                next_step=LEAVE_OUT,
+            )
+        return
+    days = np.unique(seconds // _DAY)
+    if (day := differ(days.tolist(), zone)) is not None:
+        when = np.datetime64(day, "D")
+        raise RefusedError(
+            f"it holds a timestamp of {when}, written in the time zone {zone.key}: in Java its offset may be another "
+            "one than in the ORC library for C++",
+            next_step=LEAVE_OUT,
+        )

@@ -11,7 +11,7 @@ from pyarrow import orc, types
 
 from dv_maintenance.engine.faults import decoding, reading
 from dv_maintenance.engine.orc.by_rows import read_stripe, stripe_zones, with_nulls
-from dv_maintenance.engine.orc.near_epoch import as_in_java, zone_of
+from dv_maintenance.engine.orc.near_epoch import LEAVE_OUT, as_in_java, zone_of
 from dv_maintenance.engine.orc.padding import stripped
 from dv_maintenance.engine.parquet.int96 import BYTES, holds_marked
 from dv_maintenance.engine.parquet.projection import source_name
@@ -20,14 +20,13 @@ from dv_maintenance.files.map_entries import as_entries
 from dv_maintenance.files.orc_library import is_there
 from dv_maintenance.files.orc_shapes import holds, keys_of
 from dv_maintenance.files.orc_tail import columns_with_nulls, writer_zones
-from dv_maintenance.remedies import Remedy, setting
+from dv_maintenance.remedies import Remedy
 from dv_maintenance.tables.work import EXACT_INSTANTS
 
 if TYPE_CHECKING:
     from dv_maintenance.tables.work import ScanTask, SourceFile
 
 _UTC = frozenset({"UTC", "GMT", "Etc/UTC", "Etc/GMT", "Z", "Zulu", "UCT", "Universal"})
-_LEAVE_OUT = Remedy("leave the column out with {}, or read the table with its own engine", (setting("columns"),))
 
 
 class OrcStored:
@@ -84,7 +83,7 @@ class OrcStored:
             raise RefusedError(
                 f"column {timestamps[0]} of {self._uri} holds timestamps, and this release of pyarrow misreads "
                 "timestamps of ORC files before 1677 and after 2262",
-                next_step=Remedy(f"use pyarrow 26 or newer, or {_LEAVE_OUT.text}", _LEAVE_OUT.parts),
+                next_step=Remedy(f"use pyarrow 26 or newer, or {LEAVE_OUT.text}", LEAVE_OUT.parts),
             )
         if not timestamps:
             return
@@ -100,7 +99,7 @@ class OrcStored:
             raise RefusedError(
                 f"column {zoned[0]} of {self._uri} holds timestamps with a local time zone, written in {zone}: "
                 "Paimon's writers shift them by its offset, unless the table has orc.timestamp-ltz.legacy.type=false",
-                next_step=_LEAVE_OUT,
+                next_step=LEAVE_OUT,
             )
 
     def _with_null_keys(self) -> frozenset[int]:
@@ -133,8 +132,8 @@ class OrcStored:
                     if "out of range for nanosecond" not in str(error):
                         raise
                     batch = self._stripe(stripe, fields, slow | timed)
-            if self._shifted:
-                batch = self._as_in_java(batch, fields)
+                if self._shifted:
+                    batch = self._as_in_java(batch, fields)
             yield stripped(batch, self._padded)
 
     def _stripe(self, stripe: int, fields: tuple[int, ...], slow: Collection[int]) -> pa.RecordBatch:
@@ -161,19 +160,12 @@ class OrcStored:
             raise RefusedError(
                 f"column {name} of {self._uri} holds a timestamp with nanoseconds before 1677 or after 2262, for which "
                 "Arrow has no type",
-                next_step=_LEAVE_OUT,
+                next_step=LEAVE_OUT,
             )
 
     def _as_in_java(self, batch: pa.RecordBatch, fields: tuple[int, ...]) -> pa.RecordBatch:
         stored = (self.schema.field(at).type for at in fields)
-        try:
-            columns = [as_in_java(each, like, self._zone) for each, like in zip(batch.columns, stored, strict=True)]
-        except LookupError as error:
-            raise RefusedError(
-                f"{self._uri} holds a timestamp within a day of 1970, written in a time zone that is not known: ORC "
-                "libraries read such values with a difference of a second",
-                next_step=_LEAVE_OUT,
-            ) from error
+        columns = [as_in_java(each, like, self._zone) for each, like in zip(batch.columns, stored, strict=True)]
         return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
 
 

@@ -1,0 +1,104 @@
+"""Whether Java and ORC's library for C++ agree on the offset of a time zone, long ago.
+
+A stripe holds timestamps without a time zone as instants, by the offsets that the Java of its writer knows. Readers add
+the offsets that they know. Java takes today's standard offset for all times before 1900, and afterwards those of the tz
+database. The library for C++ takes those of the database, but before the first transition of a zone the first standard
+offset in its file (``findAncientVariant`` of its Timezone.cc). Zones that the database has merged with others, which
+``zone1970.tab`` leaves out, have another past before 1970 in other releases.
+"""
+
+from __future__ import annotations
+
+import struct
+from datetime import UTC, date, datetime, timedelta
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+from zoneinfo import TZPATH, ZoneInfo
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_FIRST: Final = (date(1, 1, 2) - _EPOCH.date()).days
+_1900, _TODAY = ((date(year, 1, 1) - _EPOCH.date()).days for year in (1900, 2026))
+_DAY: Final = 86_400
+# Of a file of a time zone (RFC 9636): magic number, version, and six counts.
+_HEADER: Final = struct.Struct(">4sc15x6l")
+
+
+def differ(days: Iterable[int], zone: ZoneInfo) -> int | None:
+    """The first of the days, counted from 1970 on, on which the two may differ; ``None`` if there is none."""
+    beginning = _beginning(zone)
+    if beginning is None:
+        return next(iter(days), None)
+    # Some zones begin after 1970, in Antarctica.
+    certain = max(0, beginning[0] or 0) // _DAY + 2
+    return next((day for day in days if day < certain and not _agree(day, zone)), None)
+
+
+@cache
+def _agree(day: int, zone: ZoneInfo) -> bool:
+    beginning = _beginning(zone)
+    if beginning is None or (day < 0 and zone.key not in _with_own_past() and beginning[0] is not None):
+        return False
+    # Offsets change within a day, and a day of the clock is not one of UTC.
+    near = [max(day + more, _FIRST) for more in (-1, 0, 1, 2)]
+    return all(_in_java(each, zone) == _in_cpp(each, zone, *beginning) for each in near)
+
+
+def _in_java(day: int, zone: ZoneInfo) -> timedelta:
+    if day >= _1900:
+        return _offset(day, zone)
+    return _offset(_TODAY, zone) - (_at(_TODAY, zone).dst() or timedelta())
+
+
+def _in_cpp(day: int, zone: ZoneInfo, transition: int | None, before: timedelta) -> timedelta:
+    offset = _offset(day, zone)
+    return before if transition is None or day * _DAY - offset.total_seconds() <= transition else offset
+
+
+def _offset(day: int, zone: ZoneInfo) -> timedelta:
+    return _at(day, zone).utcoffset() or timedelta()
+
+
+def _at(day: int, zone: ZoneInfo) -> datetime:
+    return (_EPOCH + timedelta(days=day)).replace(tzinfo=zone)
+
+
+@cache
+def _beginning(zone: ZoneInfo) -> tuple[int | None, timedelta] | None:
+    """The first transition, in seconds, if there is one, and the offset before it; ``None`` if no file says so."""
+    path = _file(zone.key)
+    if path is None:
+        return None
+    data, start, width = path.read_bytes(), 0, 4
+    _, version, *counts = _HEADER.unpack_from(data)
+    if version >= b"2":  # the same again follows, with times of 64 bits
+        start, width = _HEADER.size + _size(counts, width), 8
+        _, _, *counts = _HEADER.unpack_from(data, start)
+    times, types = counts[3:5]
+    at = start + _HEADER.size
+    transitions = struct.unpack_from(f">{times}{'q' if width == 8 else 'l'}", data, at)
+    used = data[at + times * width :][:times]
+    known = [*struct.iter_unpack(">l?B", data[at + times * (width + 1) :][: types * 6])]
+    before = next((number for number in used if not known[number][1]), 0)
+    return transitions[0] if times else None, timedelta(seconds=known[before][0])
+
+
+def _size(counts: list[int], width: int) -> int:
+    of_utc, of_standard, leaps, times, types, letters = counts
+    return times * (width + 1) + types * 6 + letters + leaps * (width + 4) + of_standard + of_utc
+
+
+def _file(name: str) -> Path | None:
+    found = (Path(folder) / name for folder in TZPATH)
+    return next((path for path in found if path.is_file()), None)
+
+
+@cache
+def _with_own_past() -> frozenset[str]:
+    """The zones that the tz database of this machine has not merged with others; none if it does not say so."""
+    path = _file("zone1970.tab")
+    lines = [] if path is None else path.read_text().splitlines()
+    return frozenset(line.split("\t")[2] for line in lines if line and not line.startswith("#"))
