@@ -444,7 +444,7 @@ def test_what_arrow_has_no_type_for_is_moved(tmp_path: Path, monkeypatch: pytest
     first = table.append([dict.fromkeys(columns)] * 5, suffix=".orc", write=write)
     stored = marked(pa.schema([pa.field("i", pa.int32()), pa.field("t", pa.timestamp("ns"))]))
     # As other writers than Paimon's have it: the time of day is positive.
-    time = struct.pack("<qi", 1, 2_440_588 - 365_000)
+    time = struct.pack("<qi", 3600 * 10**9 + 1, 2_440_588 - 365_000)
 
     def write_parquet(_: pa.Table, path: Path) -> None:
         with path.open("wb") as sink:
@@ -462,7 +462,7 @@ def test_what_arrow_has_no_type_for_is_moved(tmp_path: Path, monkeypatch: pytest
     assert maintain(open_table(str(table.path)), LocalEngine(), Policy(min_input_files=2)).verified
     (path,) = open_table(str(table.path)).snapshot().files["path"].to_pylist()
     found = stored_in_orc(table.path / path)
-    assert found == [values[0], *values[2:], (6, (-365_000 * 86_400, 1), None)]
+    assert found == [values[0], *values[2:], (6, (-365_000 * 86_400 + 3600, 1), None)]
     assert [*found[0][2]] == ["b", None, "a"], "in their order"
 
 
