@@ -21,8 +21,8 @@ _FOOTER: Final[Shape] = {3: BYTES, 7: BYTES}
 _STATISTICS: Final[Shape] = {10: VARINT}
 _STRIPE: Final[Shape] = {1: VARINT, 2: VARINT, 3: VARINT, 4: VARINT}
 _STRIPE_FOOTER: Final[Shape] = {3: BYTES}
-# The codecs that do not need the unpacked size from elsewhere.
-_CODECS: Final = {0: "null", 1: "deflate", 5: "zstandard"}
+# All but LZO (3).
+_CODECS: Final = {0: "null", 1: "deflate", 2: "snappy_raw", 4: "lz4_raw", 5: "zstandard"}
 _MAGIC: Final = b"\x82\xf4\x03\x03ORC"
 # Of the footer: its field 8, rowIndexStride, is 0. Of fields that occur twice, the last one counts.
 _NO_STRIDE: Final = b"\x40\x00"

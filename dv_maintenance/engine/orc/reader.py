@@ -40,6 +40,7 @@ class OrcStored:
     Raises
     ------
     DamagedTableError : names the file.
+    MissingSoftwareError : the file is compressed with LZO and has maps, and pyorc is not installed.
     """
 
     def __init__(
@@ -103,15 +104,15 @@ class OrcStored:
             )
 
     def _with_null_keys(self) -> frozenset[int]:
-        """The columns that hold maps with a null key. Raises DamagedTableError."""
+        """The columns that hold maps with a null key. Raises DamagedTableError, MissingSoftwareError."""
         keys = keys_of(self._orc.schema, range(len(self._orc.schema)))
         if not keys:
             return frozenset()
         with decoding(self._uri):
             nulls = columns_with_nulls(self._file)
-            if nulls is None and is_there():
+            if nulls is None:
                 nulls = with_nulls(self._file, keys)
-        return frozenset(keys[each] for each in keys.keys() & (nulls or ()))
+        return frozenset(keys[each] for each in keys.keys() & nulls)
 
     def batches(self, fields: tuple[int, ...]) -> Iterator[pa.RecordBatch]:
         """See ``protocols.StoredFile``: memory is bounded by a stripe. Columns as in ``by_rows.read_stripe``.

@@ -1,4 +1,4 @@
-"""Codecs of Avro's blocks. ORC compresses its footers with some of them."""
+"""Codecs of Avro's blocks. ORC compresses its footers with some of them, and with Snappy and LZ4 as they are."""
 
 from __future__ import annotations
 
@@ -17,6 +17,11 @@ from dv_maintenance.resources import raise_if_refused
 
 # The memory limit for unpacking xz: more than its highest level needs.
 _MAX_DICTIONARY: Final = 128 << 20
+_CHECKSUM: Final = 4  # bytes
+# An LZ4 block does not state its unpacked size, but a frame of one block needs none. Its header (LZ4 Frame Format):
+# magic number, version 1 with independent blocks, of at most 4 MiB, and their checksum.
+_LZ4_FRAME: Final = b"\x04\x22\x4d\x18\x60\x70\x73"
+_LZ4_END: Final = bytes(4)
 
 
 def unpacked(block: bytes, codec: str, limit: int) -> bytes:
@@ -34,7 +39,13 @@ def unpacked(block: bytes, codec: str, limit: int) -> bytes:
                 with pa.CompressedInputStream(pa.BufferReader(block), "zstd") as stream:
                     found = stream.read(limit + 1)
             case "snappy":
+                found = _checked(_unsnapped(block[:-_CHECKSUM], limit), block[-_CHECKSUM:])
+            case "snappy_raw":
                 found = _unsnapped(block, limit)
+            case "lz4_raw":
+                frame = _LZ4_FRAME + len(block).to_bytes(4, "little") + block + _LZ4_END
+                with pa.CompressedInputStream(pa.BufferReader(frame), "lz4") as stream:
+                    found = stream.read(limit + 1)
             case other:
                 raise DamagedTableError(
                     f"its blocks are compressed with {other!r}, which this release can't unpack",
@@ -61,15 +72,18 @@ def _unpacker(codec: str) -> Any:
 
 
 def _unsnapped(block: bytes, limit: int) -> bytes:
-    """Snappy, followed by the CRC-32 of the unpacked bytes. Snappy begins with the unpacked size, as a plain varint."""
-    body, checksum = block[:-4], block[-4:]
+    """Snappy begins with the unpacked size, as a plain varint."""
     try:
-        size, _ = read_varint(body, 0)
+        size, _ = read_varint(block, 0)
     except (IndexError, OverflowError):
         raise DamagedTableError("a snappy block does not state its size") from None
     if size > limit:
         raise DamagedTableError("it unpacks to more than any known writer stores in a file")
-    found = bytes(pa.decompress(body, decompressed_size=size, codec="snappy"))
+    return bytes(pa.decompress(block, decompressed_size=size, codec="snappy"))
+
+
+def _checked(found: bytes, checksum: bytes) -> bytes:
+    """In Avro, the CRC-32 of the unpacked bytes follows."""
     if struct.pack(">I", zlib.crc32(found)) != checksum:
         raise DamagedTableError("the CRC-32 of a snappy block is wrong")
     return found

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from dv_maintenance.errors import RefusedError
-from dv_maintenance.files.orc_library import is_there
 from dv_maintenance.tables.paimon.features import check_nanoseconds
 from dv_maintenance.tables.paimon.rows.avro_schema import odd_names, records_of
 from dv_maintenance.tables.paimon.rows.lineage import with_lineage
@@ -54,8 +53,6 @@ _NOT_HERE: Final = ("orc", "lzo")
 _OF_POLICY: Final = {"avro": {"none": "null", "gzip": "deflate"}}
 _IDS: Final = (2**31 - 1) // 4
 _DEPTHS: Final = 1024
-# Compressions of ORC files that are unpacked without pyorc, to read the time zone of timestamps in the footers.
-_OPEN: Final = ("none", "zlib", "zstd")
 
 
 def format_of(snapshot: PaimonSnapshot) -> str:
@@ -156,18 +153,6 @@ def codec_of(snapshot: PaimonSnapshot, wanted: str | None = None, *, kind: str |
     who, what = ("the policy", "the policy's compression") if policy else ("the table", _COMPRESSION)
     if (kind, requested) == _NOT_HERE and not policy:
         return "zstd"
-    if (
-        kind == "orc"
-        and requested in known
-        and requested not in _OPEN
-        and not is_there()
-        and _column(snapshot, "TIMESTAMP", "TIMESTAMP_LTZ")
-    ):
-        raise RefusedError(
-            f"{who} requests ORC files with {requested}, but the time zone of their timestamps can't be read",
-            at=snapshot,
-            next_step=f"pip install 'dv-maintenance[orc]', or set {what} to one of {', '.join(_OPEN)}",
-        )
     if requested not in known:
         raise RefusedError(
             f"{who} requests the compression {requested!r}, which this release can't write to {kind} files",
