@@ -16,9 +16,10 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import types
 
-from dv_maintenance.errors import DamagedTableError
+from dv_maintenance.errors import DamagedTableError, RefusedError
 from dv_maintenance.files.avro.container import Record
 from dv_maintenance.files.avro.schema import Rebuilt
+from dv_maintenance.remedies import Remedy, setting
 
 _PLAIN: Final = {
     "boolean": pa.bool_(),
@@ -42,6 +43,7 @@ _LOGICAL: Final = {
     ("long", "local-timestamp-nanos"): pa.timestamp("ns"),
 }
 _MAX_DIGITS: Final = 38
+_LEAVE_OUT: Final = Remedy("leave the column out with {}, or read the table with its own engine", (setting("columns"),))
 _FIELD_ID: Final = "PARQUET:field_id"
 
 
@@ -100,6 +102,7 @@ def record_batch(records: Sequence[Record], schema: pa.Schema) -> pa.RecordBatch
     Raises
     ------
     DamagedTableError : a value does not fit its type.
+    RefusedError : Arrow has no type for a value.
     """
     try:
         columns = [_array([record[field.name] for record in records], field.type) for field in schema]
@@ -125,6 +128,8 @@ def _array(values: list[Any], type_: pa.DataType) -> pa.Array:
             )
         ]
         keys = _array([key for key, _ in entries], type_.key_type)
+        if keys.null_count:
+            raise RefusedError("it holds maps with a null key, for which Arrow has no type", next_step=_LEAVE_OUT)
         items = _array([item for _, item in entries], type_.item_type)
         return pa.MapArray.from_arrays(_offsets(values), keys, items, type=type_, mask=_mask(values))
     if types.is_list(type_):

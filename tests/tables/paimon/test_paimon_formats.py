@@ -11,6 +11,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pyorc
@@ -140,6 +141,9 @@ def test_an_old_pyarrow_reads_no_timestamps(tmp_path: Path, monkeypatch: pytest.
     with pytest.raises(RefusedError, match="pyarrow 26"):
         rows(table)
     assert rows(table, ["id"]) == [{"id": 1}]
+
+
+DELETES = {"deletion-vectors.enabled": "true"}
 
 
 def taken_for_lzo(monkeypatch: pytest.MonkeyPatch) -> str:
@@ -420,6 +424,29 @@ def test_maps_with_a_null_key(tmp_path: Path, codec: str, monkeypatch: pytest.Mo
         rows(table)
 
 
+def test_maps_with_a_null_key_in_avro(tmp_path: Path) -> None:
+    """Paimon writes and reads such keys if they are not text."""
+    optional = ["null", "int"]
+    entry = {"type": "record", "name": "e", "fields": [{"name": each, "type": optional} for each in ("key", "value")]}
+    maps = {"type": "array", "items": entry, "logicalType": "map"}
+    fields = [{"name": "id", "type": optional}, {"name": "m", "type": ["null", maps]}]
+
+    def write(_: pa.Table, path: Path) -> None:
+        with path.open("wb") as file:
+            rows = [{"id": 1, "m": [{"key": None, "value": 1}]}, {"id": 2, "m": None}]
+            fastavro.writer(file, {"type": "record", "name": "r", "fields": fields}, rows)
+
+    columns = {"id": "INT", "m": {"type": "MAP", "key": "INT", "value": "INT"}}
+    table = PaimonWriter(tmp_path / "t", columns, options=DELETES)
+    name = table.append([dict.fromkeys(columns)] * 2, suffix=".avro", write=write)
+    assert rows(table, ["id"]) == [{"id": 1}, {"id": 2}]
+    with pytest.raises(RefusedError, match=r"\.avro can't be read: it holds maps with a null key"):
+        rows(table)
+    table.delete({name: [1]})
+    with pytest.raises(RefusedError, match="it holds maps with a null key"):
+        purge(open_table(str(table.path)), LocalEngine())
+
+
 def stored_in_orc(path: Path) -> list[Any]:
     """The rows of a file, with seconds and nanoseconds of timestamps."""
     with path.open("rb") as file:
@@ -435,9 +462,6 @@ def by_pyorc(values: list[Any], *types: Any, names: str = "itm") -> Any:
             writer.writerows(values)
 
     return write
-
-
-DELETES = {"deletion-vectors.enabled": "true"}
 
 
 @needs_orc_timestamps
