@@ -21,7 +21,7 @@ from dv_maintenance.maintenance.execution.apply import apply
 from dv_maintenance.maintenance.planning.drafts import joins
 from dv_maintenance.maintenance.planning.facts import file_facts
 from dv_maintenance.maintenance.planning.left_alone import left_alone
-from dv_maintenance.maintenance.planning.ordered_steps import NOT_CHOSEN, ordered_steps
+from dv_maintenance.maintenance.planning.ordered_steps import BYTES_PER_STEP, NOT_CHOSEN, ordered_steps
 from dv_maintenance.maintenance.planning.policy import Policy, target_file_size
 from dv_maintenance.maintenance.planning.run_limits import NOTHING_SPENT, Spent
 from dv_maintenance.maintenance.planning.steps import MaintenancePlan, PlanStep, Why
@@ -62,12 +62,18 @@ def cluster(
 
 
 def plan_cluster(
-    table: Table, snapshot: Snapshot, *, full: bool = False, target_size: int | str | None = None
+    table: Table,
+    snapshot: Snapshot,
+    *,
+    full: bool = False,
+    target_size: int | str | None = None,
+    step_bytes: int = BYTES_PER_STEP,
 ) -> MaintenancePlan:
     """A plan that clusters what is not clustered.
 
     full : also files that were clustered by other columns, before the table's columns were changed.
     target_size : bytes of a new file, see ``Policy.target_file_size``.
+    step_bytes : see ``ordered_steps``.
 
     Raises
     ------
@@ -119,7 +125,9 @@ def plan_cluster(
         purge=False,
         target_file_size=target,
         policy=policy,
-        steps=ordered_steps(snapshot, facts, why, _WORDS, names, target, table.column_bounds(snapshot, names)),
+        steps=ordered_steps(
+            snapshot, facts, why, _WORDS, names, target, table.column_bounds(snapshot, names), step_bytes
+        ),
         left_alone=tuple(
             left_alone(reason, np.flatnonzero(mask), snapshot, facts) for reason, mask in left.items() if mask.any()
         ),
@@ -142,7 +150,10 @@ def clustered_too(
     """
     if not isinstance(table, OrderableTable) or not table.clustered_by(snapshot):
         return others(snapshot, policy)
-    plan = plan_cluster(table, snapshot, target_size=target_file_size(policy, snapshot))
+    target = target_file_size(policy, snapshot)
+    plan = plan_cluster(table, snapshot, target_size=target)
+    if not _fits(policy, spent, plan.steps):
+        plan = plan_cluster(table, snapshot, target_size=target, step_bytes=0)
     new = [each for step in plan.steps for each in step.inputs if each.why == "unclustered"]
     if len(new) < policy.min_input_files and sum(each.size for each in new) < plan.target_file_size:
         return others(snapshot, policy)

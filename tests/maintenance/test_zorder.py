@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from support.clustered import clustered
 from dv_maintenance.cli import main
 from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.errors import RefusedError, UsageError
-from dv_maintenance.maintenance.planning import ordered_steps
+from dv_maintenance.maintenance.planning.ordered_steps import ordered_steps
 from dv_maintenance.maintenance.planning.policy import Policy
 from dv_maintenance.maintenance.planning.steps import MaintenancePlan
 from dv_maintenance.maintenance.read import read
@@ -94,7 +95,7 @@ def test_many_small_files_are_ordered_together(orders: DeltaBuilder, monkeypatch
     together = plan_zorder(table, table.snapshot(), ["a", "b"], tiny)
     assert len({step.partition for step in together.steps}) == len(together.steps) == 2
     assert together.steps[0].expected.files_after > 32
-    monkeypatch.setattr(ordered_steps, "_BYTES_PER_STEP", 0)
+    monkeypatch.setattr("dv_maintenance.maintenance.zorder.ordered_steps", partial(ordered_steps, step_bytes=0))
     apart = plan_zorder(table, table.snapshot(), ["a", "b"], tiny)
     assert len(apart.steps) > 2
 

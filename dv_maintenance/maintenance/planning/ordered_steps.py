@@ -23,7 +23,7 @@ NOT_CHOSEN: Final = -1
 # One task orders the rows of so many new files, or of so many bytes: more skip better, but keep one worker and its disk
 # busy for longer.
 _FILES_PER_STEP: Final = 32
-_BYTES_PER_STEP: Final = 8 << 30
+BYTES_PER_STEP: Final = 8 << 30
 
 
 def ordered_steps(
@@ -34,17 +34,19 @@ def ordered_steps(
     names: tuple[str, ...],
     target: int,
     bounds: Mapping[str, ColumnBounds],
+    step_bytes: int = BYTES_PER_STEP,
 ) -> tuple[PlanStep, ...]:
     """Each step has neighbours by the first column.
 
     why : for each file, a position in ``words``, or NOT_CHOSEN.
     words : what is said of such files.
     names : the columns that make the order.
+    step_bytes : live bytes of a step, if they are more than those of 32 new files.
     """
     first = bounds.get(names[0])
     ranks = np.arange(len(facts)) if first is None else _ranks(first.minimum)
     steps: list[PlanStep] = []
-    most = max(target * _FILES_PER_STEP, _BYTES_PER_STEP)
+    most = max(target * _FILES_PER_STEP, step_bytes)
     for code in sorted(np.unique(facts.partition[why >= 0]).tolist(), key=facts.partitions.__getitem__):
         rows = np.flatnonzero((facts.partition == code) & (why >= 0))
         for share in _shares(rows[np.argsort(ranks[rows], kind="stable")], facts, most):

@@ -288,6 +288,15 @@ def test_a_policy_that_clusters(builder: DeltaBuilder, place: Any) -> None:
     assert decide_for(place, place.snapshot(), policy).steps == ()
 
 
+def test_steps_of_a_policy_that_clusters_fit_its_limits(builder: DeltaBuilder, place: Any) -> None:
+    append(builder, 0, 4, 1000)
+    policy = Policy(cluster=True, target_file_size=100)
+    (together,) = decide_for(place, place.snapshot(), policy).steps
+    assert len(together.inputs) == 4
+    limited = decide_for(place, place.snapshot(), policy.model_copy(update={"max_files": 3}))
+    assert [len(step.inputs) for step in limited.steps] == [1, 1, 1]
+
+
 def test_a_policy_that_clusters_leaves_other_tables_as_they_are(tmp_path: Path) -> None:
     plain = DeltaBuilder(str(tmp_path / "plain")).create(SCHEMA)
     append(plain, 0, 2)
