@@ -8,6 +8,7 @@ from datetime import date
 from pathlib import Path
 from zoneinfo import TZPATH, ZoneInfo
 
+import numpy as np
 import pytest
 
 from dv_maintenance.engine.orc import old_offsets
@@ -21,7 +22,7 @@ def day_of(year: int, month: int = 7, day: int = 15) -> int:
 def test_the_day_of_the_first_transition() -> None:
     """It is no reason by itself: 1883-11-18 in New York, 1893-04-01 in Berlin."""
     for zone, first in (("America/New_York", day_of(1883, 11, 18)), ("Europe/Berlin", day_of(1893, 4, 1))):
-        assert differ(range(first - 5, first + 5), ZoneInfo(zone)) is None
+        assert differ(np.arange(first - 5, first + 5), ZoneInfo(zone)) is None
 
 
 @pytest.mark.parametrize(
@@ -45,8 +46,8 @@ def test_the_day_of_the_first_transition() -> None:
 def test_years_in_which_they_differ(monkeypatch: pytest.MonkeyPatch, zone: str, year: int, differs: bool) -> None:
     monkeypatch.setattr(old_offsets, "_with_own_past", lambda: {zone} if "/GMT" not in zone else set())
     old_offsets._agree.cache_clear()
-    assert (differ([day_of(year)], ZoneInfo(zone)) is not None) == differs
-    assert differ([day_of(1980), day_of(2026)], ZoneInfo(zone)) is None
+    assert (differ(np.array([day_of(year)]), ZoneInfo(zone)) is not None) == differs
+    assert differ(np.array([day_of(1980), day_of(2026)]), ZoneInfo(zone)) is None
 
 
 def test_zones_without_a_past_of_their_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -59,7 +60,7 @@ def test_zones_without_a_past_of_their_own(monkeypatch: pytest.MonkeyPatch, tmp_
         monkeypatch.setattr(old_offsets, "TZPATH", folders)
         for each in cached:
             each.cache_clear()
-        found.append([differ([day_of(year)], zone) is None for zone in zones for year in (1950, 2026)])
+        found.append([differ(np.array([day_of(year)]), zone) is None for zone in zones for year in (1950, 2026)])
     for each in cached:
         each.cache_clear()
     assert found == [[True, True, False, True], [False] * 4, [False] * 4]

@@ -84,8 +84,7 @@ def _check(seconds: Any, broken: Any, zone: ZoneInfo | None) -> None:
                 next_step=LEAVE_OUT,
             )
         return
-    days = np.unique(seconds // _DAY)
-    if (day := differ(days.tolist(), zone)) is not None:
+    if (day := differ(seconds // _DAY, zone)) is not None:
         when = np.datetime64(day, "D")
         raise RefusedError(
             f"it holds a timestamp of {when}, written in the time zone {zone.key}: in Java its offset may be another "

@@ -13,11 +13,10 @@ import struct
 from datetime import UTC, date, datetime, timedelta
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final
 from zoneinfo import TZPATH, ZoneInfo
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+import numpy as np
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST: Final = (date(1, 1, 2) - _EPOCH.date()).days
@@ -27,14 +26,18 @@ _DAY: Final = 86_400
 _HEADER: Final = struct.Struct(">4sc15x6l")
 
 
-def differ(days: Iterable[int], zone: ZoneInfo) -> int | None:
-    """The first of the days, counted from 1970 on, on which the two may differ; ``None`` if there is none."""
+def differ(days: Any, zone: ZoneInfo) -> int | None:
+    """The first of the days, counted from 1970 on, on which the two may differ; ``None`` if there is none.
+
+    days : in an array of NumPy, in any order.
+    """
     beginning = _beginning(zone)
     if beginning is None:
-        return next(iter(days), None)
+        return int(days.min()) if len(days) else None
     # Some zones begin after 1970, in Antarctica.
     certain = max(0, beginning[0] or 0) // _DAY + 2
-    return next((day for day in days if day < certain and not _agree(day, zone)), None)
+    old = np.unique(days[days < certain]).tolist()
+    return next((day for day in old if not _agree(day, zone)), None)
 
 
 @cache
