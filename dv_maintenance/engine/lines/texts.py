@@ -22,6 +22,7 @@ from dv_maintenance.tables.work import DIGITS
 _DATE: Final = r"(000[1-9]|00[1-9]\d|0[1-9]\d\d|[1-9]\d{3})-\d\d-\d\d"
 _BASE64: Final = "[A-Za-z0-9+/]"
 _SECONDS: Final = 19  # of the text of a timestamp
+_DIGITS: Final = 38  # of a decimal
 _UNITS: Final = {0: 3_600_000, 3: 60_000, 6: 1000}  # where hours, minutes and seconds begin: in milliseconds
 
 
@@ -67,7 +68,7 @@ def _pattern(type_: pa.DataType) -> str | None:
     if types.is_floating(type_):
         return r"NaN|[+-]?(Infinity|(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?)"
     if types.is_decimal(type_):
-        return r"-?\d+(\.\d+)?"
+        return _decimals(type_)
     if types.is_date32(type_):
         return _DATE
     if types.is_time32(type_):
@@ -77,6 +78,14 @@ def _pattern(type_: pa.DataType) -> str | None:
     if types.is_binary(type_):
         return f"({_BASE64}{{4}})*({_BASE64}{{2}}==|{_BASE64}{{3}}=)?"
     return None
+
+
+def _decimals(type_: pa.Decimal128Type) -> str:
+    """At most 38 digits, and before the point as many as fit: of others Arrow makes other numbers, without an error."""
+    whole = type_.precision - type_.scale
+    number = rf"(0|[1-9]\d{{0,{whole - 1}}})" if whole else "0"
+    rest = _DIGITS - whole
+    return rf"-?0*{number}" + (rf"(\.\d{{1,{rest}}})?" if rest else "")
 
 
 def _cast(texts: pa.StringArray, field: pa.Field) -> pa.Array:

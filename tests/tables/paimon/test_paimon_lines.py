@@ -355,6 +355,25 @@ def test_csv_that_is_not_read(tmp_path: Path, options: dict[str, str], data: byt
         rows(table, ["id", "v", "d"])
 
 
+@pytest.mark.parametrize(
+    ("type", "read", "odd"),
+    [
+        ("DECIMAL(9, 2)", ["0007.50", "-0.5000"], [f"{2**127}", f"{2**128}.00", "1." + "0" * 60, f"0.{'0' * 40}1"]),
+        ("DECIMAL(38, 0)", ["9" * 38, "-0"], [f"{2**127}", f"{2**128}", f"0.{7 * 10**36}12"]),
+        ("DECIMAL(38, 38)", ["0." + "9" * 38, "-0.5"], ["7", "-1.5", f"{10**30}"]),
+    ],
+)
+def test_decimals_of_which_arrow_makes_others(tmp_path: Path, type: str, read: list[str], odd: list[str]) -> None:
+    table = PaimonWriter(tmp_path / "t", {"d": type}, options=CSV)
+    add(table, "\n".join(read).encode(), 2)
+    assert [row["d"] for row in rows(table)] == [*map(Decimal, read)]
+    for at, each in enumerate(odd):
+        table = PaimonWriter(tmp_path / f"{at}", {"d": type}, options=CSV)
+        add(table, each.encode(), 1)
+        with pytest.raises(RefusedError, match=f"line 1 of .* has '{each}' for d"):
+            rows(table)
+
+
 def test_a_line_is_counted_from_the_begin_of_the_file(tmp_path: Path) -> None:
     table = PaimonWriter(tmp_path / "t", COLUMNS, options=CSV)
     lines = [f"{each},{'v' * 1000}" for each in range(3000)]
