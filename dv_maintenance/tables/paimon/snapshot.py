@@ -85,8 +85,9 @@ class PaimonSnapshot(Snapshot):
         each = -2 - np.arange(self.files.num_rows)
         if self.options.primary_key or self.options.data_evolution:
             return each
-        alike = lines.alike(self.files)
-        units = np.where(flags(pc.greater(self.files["level"], integer(0))), each, np.where(alike < 0, -1, -2 - alike))
+        alike, clustered = lines.alike(self.files), flags(pc.greater(self.files["level"], integer(0)))
+        # A file on a higher level may be the first of those like it, whose number is of others, too.
+        units = np.where(clustered, each - len(each), np.where(alike < 0, -1, -2 - alike))
         return units if (units != -1).any() else None
 
     @property

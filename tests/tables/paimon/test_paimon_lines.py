@@ -119,10 +119,10 @@ def test_small_files_are_merged(tmp_path: Path, kind: str) -> None:
         pack = PACK[suffix][0]
         return add(table, pack(data.encode()), 2, f".{kind}{suffix}", **entry)
 
-    old = [put(1), put(2), put(3, ".gz"), put(4, ".gz"), put(5, ".bz2")]
+    old = [put(9, _LEVEL=1), put(1), put(2), put(3, ".gz"), put(4, ".gz"), put(5, ".bz2")]
     table.alter({"id": "BIGINT", "w": "STRING"}, {"w": "v"})
     new = [put(6), put(7), put(8, _LEVEL=1)]
-    table.delete({old[0]: [0], new[1]: [1]})
+    table.delete({old[1]: [0], new[1]: [1]})
     opened = open_table(str(table.path))
     assert maintain(opened, LocalEngine(), Policy(min_input_files=2)).verified
     found = {}
@@ -135,6 +135,7 @@ def test_small_files_are_merged(tmp_path: Path, kind: str) -> None:
         ("", 0, 0): ["2", f"{mark}1 again", f"{mark}2 again"],
         ("gz", 0, 0): ["3", "4", f"{mark}3 again", f"{mark}4 again"],
         ("bz2", 0, 0): ["5", f"{mark}5 again"],
+        ("", 0, 1): ["9", f"{mark}9 again"],
         ("", 1, 0): ["6", "7", f"{mark}6 again"],
         ("", 1, 1): ["8", f"{mark}8 again"],
     }
