@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import types
 
+from dv_maintenance.engine.orc.near_epoch import LEAVE_OUT
 from dv_maintenance.engine.parquet.int96 import BYTES, from_halves, halves, nanoseconds
 from dv_maintenance.errors import DamagedTableError, RefusedError
 from dv_maintenance.files.map_entries import fields_of, is_map, joined, parts_of
@@ -37,6 +38,9 @@ _SIMPLE: Final = {
     pa.binary(): "Binary",
     pa.date32(): "Date",
 }
+
+# Seconds that 64 bits of microseconds hold.
+_MOST: Final = (1 << 63) // 1_000_000 - 1
 
 
 class RowWriter:
@@ -74,7 +78,7 @@ def read_stripe(file: pa.NativeFile, uri: str, stripe: int, fields: Sequence[int
     Raises
     ------
     DamagedTableError : the stripe is damaged. The error does not name the file.
-    RefusedError : a map has keys that pyorc does not tell apart.
+    RefusedError : a map has keys that pyorc does not tell apart, or 64 bits of microseconds do not hold a timestamp.
     MissingSoftwareError : pyorc is not installed.
     """
     pyorc = library()
@@ -272,6 +276,11 @@ def _offsets(values: list[Any]) -> pa.Array:
 
 def _timestamps(values: list[Any], kind: pa.TimestampType) -> pa.Array:
     seconds, nanos = np.array([value or (0, 0) for value in values], np.int64).reshape(-1, 2).T
+    if ((seconds > _MOST) | (seconds < -_MOST)).any():
+        raise RefusedError(
+            "it holds a timestamp more than 292,000 years from now, which 64 bits of microseconds do not hold",
+            next_step=LEAVE_OUT,
+        )
     found = from_halves(seconds, nanos, pa.array([value and True for value in values], pa.bool_()))
     try:
         return nanoseconds(found, kind.tz)

@@ -465,6 +465,20 @@ def by_pyorc(values: list[Any], *types: Any, names: str = "itm") -> Any:
 
 
 @needs_orc_timestamps
+@pytest.mark.parametrize("seconds", [9_223_372_036_855, -9_223_372_036_855, 2**62, 2**32 * 86_400 + 1000])
+def test_timestamps_that_no_number_holds(tmp_path: Path, seconds: int) -> None:
+    table = PaimonWriter(tmp_path / "t", {"i": "INT", "t": "TIMESTAMP(9)"}, options={**DELETES, "file.format": "orc"})
+    write = by_pyorc([(1, (seconds, 0)), (2, None)], pyorc.Int(), pyorc.Timestamp(), names="it")
+    name = table.append([dict.fromkeys("it")] * 2, suffix=".orc", write=write)
+    assert rows(table, ["i"]) == [{"i": 1}, {"i": 2}]
+    with pytest.raises(RefusedError, match="more than 292,000 years from now"):
+        rows(table)
+    table.delete({name: [1]})
+    with pytest.raises(RefusedError, match="more than 292,000 years from now"):
+        purge(open_table(str(table.path)), LocalEngine())
+
+
+@needs_orc_timestamps
 def test_what_arrow_has_no_type_for_is_moved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """From ORC and Parquet files into ORC files: nanoseconds of any year, and maps with a null key."""
     nanos = {"type": "ROW", "fields": [{"id": 90, "name": "n", "type": "TIMESTAMP(9)"}]}
