@@ -146,6 +146,13 @@ def test_columns_that_are_no_vectors(tmp_path: Path, kind: str) -> None:
         rows_of(table)
 
 
+def test_lines_that_are_no_objects() -> None:
+    """However deep they are: about as deep as Python reads, it may not write."""
+    for depth in (1, *range(900, 1000), 100_000):
+        with pytest.raises(RefusedError, match=r"line 1 has '\[+"):
+            vectors([b"[" * depth + b"]" * depth], SCHEMA)
+
+
 @settings(max_examples=examples(200))
 @given(st.lists(st.one_of(st.none(), st.lists(st.floats(width=32), min_size=2, max_size=2)), max_size=5))
 def test_floats_as_text_are_the_same(values: list[list[float] | None]) -> None:
