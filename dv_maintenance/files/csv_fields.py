@@ -67,7 +67,8 @@ class Dialect:
     def _by_character(self, line: str, count: int) -> list[str | None]:
         found: list[str | None] = []
         text = ""
-        in_quotes = in_field = False
+        # ``solid``: the text is known not to be blank, and is not looked through again at each quote.
+        in_quotes = in_field = solid = False
         last, at = len(line) - 1, 0
         while at <= last and len(found) < count:
             each = line[at]
@@ -86,12 +87,16 @@ class Dialect:
                         and line[at - 1] != self.delimiter
                         and following not in ("", self.delimiter)
                     ):
-                        text = "" if text and is_blank(text) else text + each
+                        if text and not solid and is_blank(text):
+                            text = ""
+                        else:
+                            solid = text != ""
+                            text += each
                     in_quotes = not in_quotes
                 in_field = not in_field
             elif each == self.delimiter and not in_quotes:
                 found.append(text)
-                text, in_field = "", False
+                text, in_field, solid = "", False, False
             else:
                 text += each
                 in_field = True

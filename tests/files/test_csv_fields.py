@@ -6,6 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from dv_maintenance.files import csv_fields
 from dv_maintenance.files.csv_fields import Dialect, is_blank
 
 PLAIN = Dialect(",", '"', "\\")
@@ -57,3 +58,18 @@ def test_a_space_of_some_versions() -> None:
     for line in ("\u180e", " \u180e\t"):
         with pytest.raises(ValueError, match="versions of Java"):
             PLAIN.fields(line, 1)
+
+
+def test_a_field_is_not_looked_through_at_each_quote(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A long line would take hours."""
+    seen = 0
+
+    def counting(text: str) -> bool:
+        nonlocal seen
+        seen += len(text)
+        return is_blank(text)
+
+    monkeypatch.setattr(csv_fields, "is_blank", counting)
+    line = " " * 1000 + 'a"' * 1000 + "b"
+    assert PLAIN.fields(line, 1) == [line]
+    assert seen < 3 * len(line)
