@@ -52,16 +52,18 @@ def unpacked_lines(file: Any, packed: str) -> Iterator[list[bytes]]:
 
 
 def _lines(chunks: Iterator[bytes]) -> Iterator[list[bytes]]:
-    rest = b""
+    rest: list[bytes] = []  # of a line that goes on, which may be longer than many chunks
     for chunk in chunks:
-        rest += chunk
         # A line feed may follow in the next chunk.
-        end = max(rest.rfind(b"\n"), rest.rfind(b"\r", 0, len(rest) - 1)) + 1
+        new = rest.pop() + chunk if rest and rest[-1].endswith(b"\r") else chunk
+        end = max(new.rfind(b"\n"), new.rfind(b"\r", 0, len(new) - 1)) + 1
         if end:
-            yield rest[:end].splitlines()
-            rest = rest[end:]
+            yield b"".join([*rest, new[:end]]).splitlines()
+            rest = []
+        if end < len(new):
+            rest.append(new[end:])
     if rest:
-        yield rest.splitlines()
+        yield b"".join(rest).splitlines()
 
 
 def joined(lines: Sequence[bytes]) -> bytes:
@@ -204,7 +206,11 @@ def _by_arrow(file: Any, codec: str) -> Iterator[bytes]:
 def _inflated(file: Any) -> Iterator[bytes]:
     stream = zlib.decompressobj()
     for chunk in _chunks(file):
-        yield stream.decompress(chunk)
+        packed = chunk
+        while packed:
+            yield stream.decompress(packed, _CHUNK)
+            packed = stream.unconsumed_tail
+    yield stream.flush()
     if not stream.eof or stream.unused_data:
         raise DamagedTableError("its stream of deflate is truncated, or not the only one")
 

@@ -16,12 +16,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
 from support.paimon_writer import DataFile, PaimonWriter
 
 from dv_maintenance.dml.delete import delete
 from dv_maintenance.engine.local import LocalEngine
 from dv_maintenance.errors import DamagedTableError, RefusedError
-from dv_maintenance.files.lines import CODECS, MARK, lines_of, packer_of, unpacked_lines
+from dv_maintenance.files.lines import CODECS, MARK, _lines, lines_of, packer_of, unpacked_lines
 from dv_maintenance.maintenance.execution.apply import maintain, purge
 from dv_maintenance.maintenance.health import health
 from dv_maintenance.maintenance.planning.policy import Policy
@@ -157,6 +159,20 @@ def test_lines_end_as_in_java(tmp_path: Path) -> None:
         if not expected[-1]:
             expected.pop()
         assert [line for lines in lines_of(Slow(data)) for line in lines] == expected
+
+
+@given(st.lists(st.text("a\r\n", max_size=4)))
+def test_lines_end_anywhere(chunks: list[str]) -> None:
+    """Also between two reads of a file."""
+    parts = [each.encode() for each in chunks]
+    assert [line for some in _lines(iter(parts)) for line in some] == b"".join(parts).splitlines()
+
+
+def test_a_small_file_that_unpacks_to_a_large_one() -> None:
+    packed = zlib.compress(b"\n" * (32 << 20), 9)
+    sizes = [len(lines) for lines in unpacked_lines(pa.BufferReader(packed), ".deflate")]
+    assert sum(sizes) == 32 << 20
+    assert max(sizes) <= 1 << 20
 
 
 @pytest.mark.parametrize("data", [b'1,"a\nb"\n2,c\n', b"1,a\r2,b\n3,c\n", b"1,a\n"])
