@@ -22,6 +22,7 @@ from support.releases import OLD_PYARROW, needs_orc_timestamps, skip_without_orc
 from dv_maintenance.engine.bounds import BoundsCollector
 from dv_maintenance.engine.orc import writer as orc_writer
 from dv_maintenance.engine.orc.reader import range_is_checked
+from dv_maintenance.engine.parquet.int96 import marked, stored_batch
 from dv_maintenance.engine.rewrite import rewrite
 from dv_maintenance.engine.scan import scan
 from dv_maintenance.engine.writer import RollingWriter
@@ -177,6 +178,16 @@ def test_rows_without_fields(tmp_path: Path) -> None:
     kind = pa.struct([])
     batch = pa.record_batch([pa.array([{}, None], kind), pa.array([[{}, None], None], pa.list_(kind))], ["e", "l"])
     assert read(written(task(tmp_path, batch.schema), batch), batch.schema).to_pylist() == batch.to_pylist()
+
+
+@needs_orc_timestamps
+def test_rows_without_fields_beside_timestamps(tmp_path: Path) -> None:
+    """None of them is null: then Arrow takes their number from their fields."""
+    kind = pa.struct([("t", pa.timestamp("ns")), ("e", pa.struct([]))])
+    batch = pa.record_batch([pa.array([{"t": 1, "e": {}}, {"t": 2, "e": {}}], kind)], ["c"])
+    schema = marked(batch.schema)
+    outputs = written(task(tmp_path, schema), stored_batch(batch, schema))
+    assert read(outputs, batch.schema) == pa.Table.from_batches([batch])
 
 
 def test_lists_as_keys(tmp_path: Path) -> None:

@@ -144,7 +144,8 @@ def with_leaves(array: pa.Array, like: pa.DataType, change: Callable[[pa.Array, 
     Maps get the form that they have there, but a null key makes them lists of entries.
     """
     kind = array.type
-    if not (types.is_struct(kind) or types.is_map(kind) or types.is_list(kind)):
+    # A struct without fields would lose its length, too.
+    if not kind.num_fields or not (types.is_struct(kind) or types.is_map(kind) or types.is_list(kind)):
         return change(array, like)
     if array.offset:
         array = pa.concat_arrays([array, array[:0]])
