@@ -1,4 +1,4 @@
-"""Whether Java and ORC's library for C++ agree on the offset of a time zone, long ago.
+"""By how much Java and ORC's library for C++ differ about the offset of a time zone, long ago.
 
 A stripe holds timestamps without a time zone as instants, by the offsets that the Java of its writer knows. Readers add
 the offsets that they know. Java takes today's standard offset for all times before 1900, and afterwards those of the tz
@@ -20,40 +20,59 @@ import numpy as np
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST: Final = (date(1, 1, 2) - _EPOCH.date()).days
-_1900, _TODAY = ((date(year, 1, 1) - _EPOCH.date()).days for year in (1900, 2026))
+_1900, _STEADY, _TODAY = ((date(year, 1, 1) - _EPOCH.date()).days for year in (1900, 2015, 2026))
+_STEP: Final = 28
+# Near 1970, readers also differ about seconds, see ``near_epoch``.
+_NEAR: Final = 3
 _DAY: Final = 86_400
 # Of a file of a time zone (RFC 9636): magic number, version, and six counts.
 _HEADER: Final = struct.Struct(">4sc15x6l")
 
 
-def differ(days: Any, zone: ZoneInfo) -> int | None:
-    """The first of the days, counted from 1970 on, on which the two may differ; ``None`` if there is none.
+def java_less_cpp(days: Any, zone: ZoneInfo) -> dict[int, int | None]:
+    """For the days on which they may differ: the seconds by which Java is ahead, ``None`` if that is not certain.
 
-    days : in an array of NumPy, in any order.
+    days : counted from 1970 on, in an array of NumPy, in any order.
     """
     beginning = _beginning(zone)
     if beginning is None:
-        return int(days.min()) if len(days) else None
+        return dict.fromkeys(np.unique(days).tolist())
     # Some zones begin after 1970, in Antarctica.
     certain = max(0, beginning[0] or 0) // _DAY + 2
-    old = np.unique(days[days < certain]).tolist()
-    return next((day for day in old if not _agree(day, zone)), None)
+    return {day: ahead for day in np.unique(days[days < certain]).tolist() if (ahead := _ahead(day, zone)) != 0}
 
 
 @cache
-def _agree(day: int, zone: ZoneInfo) -> bool:
+def _ahead(day: int, zone: ZoneInfo) -> int | None:
     beginning = _beginning(zone)
     if beginning is None or (day < 0 and zone.key not in _with_own_past() and beginning[0] is not None):
-        return False
+        return None
     # Offsets change within a day, and a day of the clock is not one of UTC.
     near = [max(day + more, _FIRST) for more in (-1, 0, 1, 2)]
-    return all(_in_java(each, zone) == _in_cpp(each, zone, *beginning) for each in near)
+    found, *others = {_in_java(each, zone) - _in_cpp(each, zone, *beginning) for each in near}
+    if others or (found and day > -_NEAR) or (day <= _1900 and not _is_steady(zone)):
+        return None
+    return round(found.total_seconds())
+
+
+@cache
+def _is_steady(zone: ZoneInfo) -> bool:
+    """Whether the Java of a reader may be of any of these years, and has the same standard offset. Where summer time is
+    the standard, as in Dublin, Java takes that of the winter.
+    """
+    days = range(_STEADY, _TODAY + 1, _STEP)
+    summers = (_at(day, zone).dst() or timedelta() for day in days)
+    return len({_standard(day, zone) for day in days}) == 1 and min(summers) >= timedelta()
 
 
 def _in_java(day: int, zone: ZoneInfo) -> timedelta:
     if day >= _1900:
         return _offset(day, zone)
-    return _offset(_TODAY, zone) - (_at(_TODAY, zone).dst() or timedelta())
+    return _standard(_TODAY, zone)
+
+
+def _standard(day: int, zone: ZoneInfo) -> timedelta:
+    return _offset(day, zone) - (_at(day, zone).dst() or timedelta())
 
 
 def _in_cpp(day: int, zone: ZoneInfo, transition: int | None, before: timedelta) -> timedelta:
