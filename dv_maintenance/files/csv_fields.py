@@ -110,7 +110,7 @@ class Dialect:
 def _patterns(dialect: Dialect) -> tuple[re.Pattern[str], re.Pattern[str]]:
     """Of a field that is in quotes or has none, and of a quote or an escape character in quotes."""
     delimiter, quote, escape = map(re.escape, (dialect.delimiter, dialect.quote, dialect.escape))
-    if quote == escape:  # there is no quoting
+    if quote == escape:  # no field can be quoted
         return re.compile(r"(?!)"), re.compile(r"(?!)")
     pair = f"(?:{escape}[{quote}{escape}]|{quote}{quote})"
     other = f"[^{quote}{escape}]*"

@@ -45,7 +45,7 @@ def _row(line: bytes, number: int) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise _refused(number, line.decode(errors="replace"), f"which can't be read as JSON: {error}") from error
     if not isinstance(found, dict):
-        raise _refused(number, line.decode(), "which is no object of JSON")
+        raise _refused(number, line.decode(), "which is not a JSON object")
     return found
 
 

@@ -5,6 +5,7 @@ first line is a header.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -33,7 +34,7 @@ _GET_RID = Remedy(
 )
 
 
-class _ValuesStored(LinesStored):
+class _ValuesStored(LinesStored, ABC):
     """See ``protocols.StoredFile``."""
 
     title: str
@@ -42,13 +43,13 @@ class _ValuesStored(LinesStored):
         super().__init__(file, source, headed=source.details.get("headed", False))
         self.schema = schema_of(source.details["schema"])
 
+    @abstractmethod
     def unread(self, type_: pa.DataType) -> str | None:
         """Why values of this type are not read."""
-        raise NotImplementedError
 
+    @abstractmethod
     def columns(self, lines: list[str], fields: list[pa.Field]) -> list[pa.Array]:
         """Raises OddValueError."""
-        raise NotImplementedError
 
     def check(self, fields: tuple[int, ...]) -> None:
         """See ``protocols.StoredFile``."""
